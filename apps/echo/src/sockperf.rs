@@ -12,9 +12,7 @@
 //! The answer is the message with the client's flag taken away. A plain echo leaves it, and sockperf
 //! then takes its own messages for a second client's and reports nothing.
 
-use std::sync::Arc;
-
-use tailplane::{Flow, Instant, Opened, Output, Protocol, Server, SharedServer, SharedSlots};
+use tailplane::{Flow, Instant, Opened, Output, Protocol};
 
 /// Bytes of a header.
 const HEADER: usize = 14;
@@ -29,16 +27,6 @@ const PING: u16 = 2;
 /// ask for an answer, `throughput` with silence.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sockperf;
-
-impl Sockperf {
-    /// The service of elastic thread `core`, whose connections any core may serve.
-    ///
-    /// # Panics
-    /// As [`Server::shared`].
-    pub fn shared(core: usize, slots: &Arc<SharedSlots<Framing>>) -> SharedServer<Self> {
-        Server::shared(core, Self, Arc::clone(slots))
-    }
-}
 
 /// Where in its messages a connection is. Payload is passed on as it comes and never gathered.
 #[derive(Clone, Copy, Debug, Default)]

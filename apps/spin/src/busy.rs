@@ -35,8 +35,18 @@ impl<C: Clock> Spin<C> {
         }
     }
 
-    /// Serves one request, or a part of it.
-    fn serve(&self, request: &Frame, left_ns: u64, output: &mut Output<'_, '_>) -> u64 {
+    /// Serves one request, or a part of it: how much of it is left. Nothing where it, or one before it, asks for more
+    /// time than a request gets.
+    fn serve(
+        &self,
+        (request, left_ns): (&Frame, u64),
+        refused: &mut bool,
+        output: &mut Output<'_, '_>,
+    ) -> u64 {
+        *refused |= request.service().is_none();
+        if *refused {
+            return 0;
+        }
         let left = self.spin(Duration::from_nanos(left_ns), output.yield_at());
         if left == Duration::ZERO {
             output.put(&request.to_bytes());
@@ -82,10 +92,7 @@ impl<C: Clock> Protocol for Spin<C> {
         output: &mut Output<'_, '_>,
     ) -> Flow {
         let Connection { pending, refused, .. } = connection;
-        pending.receive(data, &mut |request, left_ns| {
-            *refused |= request.service().is_none();
-            if *refused { 0 } else { self.serve(request, left_ns, output) }
-        });
+        pending.receive(data, &mut |request, left| self.serve((request, left), refused, output));
         connection.flow()
     }
 
@@ -96,10 +103,7 @@ impl<C: Clock> Protocol for Spin<C> {
         output: &mut Output<'_, '_>,
     ) -> Flow {
         let Connection { pending, refused, .. } = connection;
-        pending.resume(&mut |request, left_ns| {
-            *refused |= request.service().is_none();
-            if *refused { 0 } else { self.serve(request, left_ns, output) }
-        });
+        pending.resume(&mut |request, left| self.serve((request, left), refused, output));
         connection.flow()
     }
 

@@ -9,9 +9,9 @@ use dataplane::{ElasticConfig, ElasticThread, ForwardPorts};
 use domain::{Calls, Cookie, Event, Events, Handle, Service};
 use mem::{Pool, Region};
 use nic::loopback::{LoopbackConfig, LoopbackNic, pair};
-use spin::{FRAME_BYTES, Frame, SERVICE_NS_MAX, SpinMode, SpinService};
+use spin::{DelayedSpin, FRAME_BYTES, Frame, SERVICE_NS_MAX, Spin};
 use stack::{Secrets, Shared, StackConfig};
-use tailplane::SharedSlots;
+use tailplane::{Server, SharedServer, SharedSlots};
 use wire::{Endpoint, Ipv4Addr, MacAddr};
 
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
@@ -126,22 +126,27 @@ impl Service for Client {
     }
 }
 
-/// The service in one of its forms.
-type Form = for<'a> fn(&'a Ticking) -> SpinService<&'a Ticking>;
+/// Runs the service in one of its forms until the client's connection has ended: the connections that it still has.
+type Form = fn(&Ticking, &mut Client) -> usize;
 
-const BUSY: Form = |clock| SpinService::new(SpinMode::Busy, clock);
-const PARALLEL: Form = |clock| SpinService::new(SpinMode::Parallel, clock);
-const DELAY: Form = |clock| SpinService::new(SpinMode::Delay, clock);
+const BUSY: Form = |clock, client| run(Server::new(Spin::new(clock)), Server::connections, client);
+const PARALLEL: Form = |_, client| run(DelayedSpin::parallel(), DelayedSpin::connections, client);
+const DELAY: Form = |_, client| run(DelayedSpin::new(), DelayedSpin::connections, client);
 /// As core 1 of two, whose connections the other one could serve too.
-const SHARED: Form = |clock| SpinService::shared(1, clock, &Arc::new(SharedSlots::new(2, 64)));
+const SHARED: Form = |clock, client| {
+    let slots = Arc::new(SharedSlots::new(2, 64));
+    run(Server::shared(1, Spin::new(clock), slots), SharedServer::connections, client)
+};
 const FORMS: [(&str, Form); 4] =
     [("busy", BUSY), ("delay", DELAY), ("shared", SHARED), ("parallel", PARALLEL)];
 
-/// Runs until the client's connection has ended: the connections that the service still has.
-fn run(form: Form, ticking: &Ticking, client: &mut Client) -> usize {
+fn run<S: Service>(
+    mut service: S,
+    connections: impl Fn(&S) -> usize,
+    client: &mut Client,
+) -> usize {
     let (a, b) = pair(LoopbackConfig::default());
     let (mut server, mut far) = (thread(SERVER, 1, a), thread(CLIENT, 2, b));
-    let mut service = form(ticking);
     let mut clock = VirtualClock::default();
     for _ in 0..1_000_000 {
         far.run_cycle(clock.now(), client);
@@ -153,7 +158,7 @@ fn run(form: Form, ticking: &Ticking, client: &mut Client) -> usize {
     }
     assert!(client.dead, "the connection ends");
     assert_eq!(server.stack().stats().tcp_retransmissions, 0);
-    service.connections()
+    connections(&service)
 }
 
 fn requests(times_us: &[u64]) -> Vec<Frame> {
@@ -172,7 +177,7 @@ fn pipelined_requests_in_pieces_come_back_in_order() {
         // Whole, several at once, and cut in every way.
         for piece in [FRAME_BYTES, 5 * FRAME_BYTES, 1, 7, 37, 1_200] {
             let mut client = Client::new(&frames, piece);
-            let left = run(form, &Ticking::default(), &mut client);
+            let left = form(&Ticking::default(), &mut client);
             assert_eq!(client.frames(), frames, "{name} in pieces of {piece}");
             assert_eq!(left, 0);
         }
@@ -183,7 +188,7 @@ fn pipelined_requests_in_pieces_come_back_in_order() {
 fn spinning_takes_the_time_that_was_asked_for() {
     let ticking = Ticking::default();
     let mut client = Client::new(&requests(&[0, 100, 50, 1]), FRAME_BYTES);
-    run(BUSY, &ticking, &mut client);
+    BUSY(&ticking, &mut client);
     let spun_us = ticking.now_ns.get() / 1_000;
     // Each request looks once before, and its last look may be a microsecond late.
     assert!((151..=151 + 8).contains(&spun_us), "{spun_us} us");
@@ -194,7 +199,7 @@ fn delayed_answers_are_those_of_one_core() {
     // All sent at once: each waits for those before it.
     let times_us = [100u64, 300, 20, 500];
     let mut client = Client::new(&requests(&times_us), 4 * FRAME_BYTES);
-    run(DELAY, &Ticking::default(), &mut client);
+    DELAY(&Ticking::default(), &mut client);
     let begin = client.first_sent.expect("was sent");
     let mut sum_us = 0;
     for (answered, us) in client.answered.iter().zip(times_us) {
@@ -210,7 +215,7 @@ fn delayed_answers_are_those_of_one_core() {
 fn answers_in_parallel_wait_for_those_of_their_connection_only_where_these_take_longer() {
     let times_us = [100u64, 300, 20, 500];
     let mut client = Client::new(&requests(&times_us), 4 * FRAME_BYTES);
-    run(PARALLEL, &Ticking::default(), &mut client);
+    PARALLEL(&Ticking::default(), &mut client);
     let begin = client.first_sent.expect("was sent");
     for (answered, us) in client.answered.iter().zip([100, 300, 300, 500]) {
         let after_us = answered.since(begin).as_nanos() as u64 / 1_000;
@@ -225,7 +230,7 @@ fn a_request_that_asks_for_too_much_ends_its_connection() {
         let mut frames = requests(&[3, 4, 0, 5]);
         frames[2].service_ns = SERVICE_NS_MAX + 1;
         let mut client = Client::new(&frames, 4 * FRAME_BYTES);
-        let left = run(form, &Ticking::default(), &mut client);
+        let left = form(&Ticking::default(), &mut client);
         assert!(client.eof, "{name}: the service closes");
         assert_eq!(client.frames(), frames[..2], "{name}: what came before is answered");
         assert_eq!(left, 0);
@@ -235,7 +240,10 @@ fn a_request_that_asks_for_too_much_ends_its_connection() {
 #[test]
 fn only_the_shared_form_runs_anywhere() {
     let ticking = Ticking::default();
-    assert_eq!(FORMS.map(|(_, form)| form(&ticking).runs_anywhere()), [false, false, true, false]);
+    let slots = Arc::new(SharedSlots::new(2, 64));
+    assert!(!Server::new(Spin::new(&ticking)).runs_anywhere());
+    assert!(Server::shared(1, Spin::new(&ticking), slots).runs_anywhere());
+    assert!(!DelayedSpin::new().runs_anywhere() && !DelayedSpin::parallel().runs_anywhere());
 }
 
 #[test]
