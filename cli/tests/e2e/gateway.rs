@@ -16,7 +16,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketType};
 use sdp::{Plane, PlaneConfig};
 use service::lab::constants::{CLIENT_INTERFACE, CLIENT_MAC, DATAPLANE_INTERFACE, DATAPLANE_MAC};
 use service::lab::{Lab, in_namespace};
-use services::EncapsulationConfig;
+use services::TunnelConfig;
 use wire::{Ipv4Repr, Ipv4View, MacAddr, Protocol};
 
 use crate::harness::Testbed;
@@ -63,7 +63,7 @@ fn device() -> (AfXdp, XdpProgram, Pool) {
 fn plane(lab: &Lab, socket: &std::path::Path) -> (Plane, XdpProgram, Arc<Counters>) {
     let (nic, program, pool) = in_namespace(lab.dataplane(), device).expect("the namespace");
     let config = GatewayConfig {
-        tunnel: EncapsulationConfig::new(LOCAL, REMOTE),
+        tunnel: TunnelConfig::new(LOCAL, REMOTE),
         links: Links { local: MacAddr(DATAPLANE_MAC), remote: MacAddr(CLIENT_MAC) },
         tenants: (TENANT, 24),
         steering: None,

@@ -38,7 +38,8 @@ pub enum ClientError {
 #[derive(Debug)]
 pub struct GatewayTenant {
     tenant: Tenant,
-    buffer: Box<[u8]>,
+    /// A request, as it is sent.
+    buffer: Vec<u8>,
 }
 
 impl GatewayTenant {
@@ -56,7 +57,7 @@ impl GatewayTenant {
         let slot_bytes = (packet_bytes + PREFIX as u32).next_multiple_of(64);
         let shape = Shape { queues: QUEUES, slot_bytes, ..Shape::default() };
         let tenant = Tenant::join(path, shape)?;
-        let mut joined = Self { tenant, buffer: vec![0; slot_bytes as usize].into_boxed_slice() };
+        let mut joined = Self { tenant, buffer: Vec::with_capacity(slot_bytes as usize) };
         joined.ask(Request::Attach { address, serves })?;
         for _ in 0..RECEIVES {
             joined.submit(RECEIVING, Request::Receive)?;
@@ -100,13 +101,8 @@ impl GatewayTenant {
     }
 
     fn submit(&mut self, queue: u32, request: Request<'_>) -> Result<(), ClientError> {
-        let room = self.buffer.len();
-        let too_long = |len| SubmitError::TooLong { len, slot_bytes: room as u32 };
-        let len = request.emit(&mut self.buffer).ok_or_else(|| match request {
-            Request::Send(packet) => too_long(PREFIX + packet.len()),
-            _ => too_long(PREFIX),
-        })?;
-        Ok(self.tenant.submit(queue, &self.buffer[..len])?)
+        request.emit(&mut self.buffer);
+        Ok(self.tenant.submit(queue, &self.buffer)?)
     }
 
     /// Waits until a queue has a reply. The other one may have some meanwhile, which stay.

@@ -10,8 +10,8 @@ use mem::{Mbuf, Pool, TxFrame};
 use nic::{Armed, Nic};
 use sdp::{Handler, Outcome, TenantQueue};
 use services::{
-    Decapsulation, DecapsulationConfig, Encapsulation, EncapsulationConfig, Service, Steering,
-    SteeringConfig, SteeringError, TunnelError,
+    Decapsulation, Encapsulation, Service, Steering, SteeringConfig, SteeringError, TunnelConfig,
+    TunnelError,
 };
 use wire::{EtherType, EthernetRepr, EthernetView, Ipv4View, MacAddr};
 
@@ -37,8 +37,8 @@ pub struct Links {
 /// How a gateway is set up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GatewayConfig {
-    /// The tunnel; its entry's settings are the exit's, too.
-    pub tunnel: EncapsulationConfig,
+    /// This end of the tunnel.
+    pub tunnel: TunnelConfig,
     /// The link under it.
     pub links: Links,
     /// Addresses that tenants may have: a prefix and its length in bits.
@@ -72,11 +72,9 @@ impl GatewayConfig {
                 return Err(GatewayError::Prefix { whose, bits });
             }
         }
-        let EncapsulationConfig { local, remote, key, sequence, dscp, .. } = self.tunnel;
-        let exit = DecapsulationConfig { local, remote, key, sequence, dscp };
         Ok(Parts {
             entry: Encapsulation::new(self.tunnel)?,
-            exit: Decapsulation::new(exit)?,
+            exit: Decapsulation::new(self.tunnel)?,
             steering: self.steering.map(Steering::new).transpose()?,
         })
     }
@@ -101,49 +99,27 @@ pub enum GatewayError {
     },
 }
 
-/// What a gateway has done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct GatewayStats {
-    /// Packets of tenants put into the tunnel.
-    pub sent: u64,
-    /// Packets from tenant to tenant.
-    pub turned_round: u64,
-    /// Packets of tenants that were refused.
-    pub refused: u64,
-    /// Packets that came out of the tunnel for a tenant.
-    pub delivered: u64,
-    /// Of those, packets of the virtual address.
-    pub steered: u64,
-    /// Frames that were no packet of this tunnel.
-    pub foreign: u64,
-    /// Packets that nobody was there for.
-    pub unclaimed: u64,
-    /// Packets that a full mailbox had no room for.
-    pub overflowed: u64,
+sdp::counters! {
+    /// What a gateway has done.
+    GatewayStats, Counters {
+        /// Packets of tenants put into the tunnel.
+        sent,
+        /// Packets from tenant to tenant.
+        turned_round,
+        /// Packets of tenants that were refused.
+        refused,
+        /// Packets that came out of the tunnel for a tenant.
+        delivered,
+        /// Of those, packets of the virtual address.
+        steered,
+        /// Frames that were no packet of this tunnel.
+        foreign,
+        /// Packets that nobody was there for.
+        unclaimed,
+        /// Packets that a full mailbox had no room for.
+        overflowed,
+    }
 }
-
-macro_rules! counters {
-    ($($name:ident),*) => {
-        /// The counters, to be looked at while the gateway works.
-        #[derive(Debug, Default)]
-        pub struct Counters { $($name: AtomicU64),* }
-
-        impl Counters {
-            /// What was done so far.
-            pub fn read(&self) -> GatewayStats {
-                GatewayStats { $($name: self.$name.load(Ordering::Relaxed)),* }
-            }
-        }
-
-        impl GatewayStats {
-            /// Names and values, for who prints them.
-            pub fn entries(&self) -> impl Iterator<Item = (&'static str, u64)> {
-                [$((stringify!($name), self.$name)),*].into_iter()
-            }
-        }
-    };
-}
-counters!(sent, turned_round, refused, delivered, steered, foreign, unclaimed, overflowed);
 
 /// Whether a prefix has an address.
 fn contains((prefix, bits): (Ipv4Addr, u8), address: Ipv4Addr) -> bool {
@@ -161,9 +137,7 @@ pub struct Gateway<N> {
     nic: N,
     pool: Pool,
     config: GatewayConfig,
-    entry: Encapsulation,
-    exit: Decapsulation,
-    steering: Option<Steering>,
+    parts: Parts,
     mailboxes: Mailboxes,
     /// Queues whose head can be served now.
     ready: Vec<TenantQueue>,
@@ -187,15 +161,12 @@ impl<N: Nic> Gateway<N> {
         pool: Pool,
         counters: Arc<Counters>,
     ) -> Result<Self, GatewayError> {
-        let Parts { entry, exit, steering } = config.parts()?;
         let buffer = || vec![0; PACKET_MAX].into_boxed_slice();
         Ok(Self {
             nic,
             pool,
             config,
-            entry,
-            exit,
-            steering,
+            parts: config.parts()?,
             mailboxes: Mailboxes::default(),
             ready: Vec::new(),
             received: Vec::with_capacity(BATCH),
@@ -225,7 +196,7 @@ impl<N: Nic> Gateway<N> {
         if self.mailboxes.owner(address).is_some() {
             return Err(Refusal::Taken);
         }
-        let backend = match (&mut self.steering, serves) {
+        let backend = match (&mut self.parts.steering, serves) {
             (_, false) => None,
             (None, true) => return Err(Refusal::NoPlace),
             (Some(steering), true) => {
@@ -251,8 +222,8 @@ impl<N: Nic> Gateway<N> {
             return Ok(());
         }
         let header = EthernetRepr::HEADER_LEN;
-        let len =
-            self.entry.serve(packet, &mut self.frame[header..]).map_err(|_| Refusal::Packet)?;
+        let room = &mut self.frame[header..];
+        let len = self.parts.entry.serve(packet, room).map_err(|_| Refusal::Packet)?;
         if self.unsent.len() >= UNSENT_MAX {
             return Err(Refusal::Busy);
         }
@@ -274,7 +245,7 @@ impl<N: Nic> Gateway<N> {
         let packet = EthernetView::parse(frame)
             .ok()
             .filter(|view| view.ethertype() == EtherType::Ipv6)
-            .and_then(|view| self.exit.serve(view.payload(), &mut inner).ok());
+            .and_then(|view| self.parts.exit.serve(view.payload(), &mut inner).ok());
         match packet {
             Some(len) => self.deliver(&inner[..len]),
             None => count(&self.counters.foreign),
@@ -289,7 +260,7 @@ impl<N: Nic> Gateway<N> {
         let mut to = view.dst();
         let mut packet = packet;
         if Some(to) == self.virtual_address()
-            && let Some(steering) = &mut self.steering
+            && let Some(steering) = &mut self.parts.steering
         {
             let steered = steering.serve(packet, &mut self.steered);
             let Some(steered) = steered.ok().and_then(|len| self.steered.get(..len)) else {
@@ -341,7 +312,7 @@ impl<N: Nic> Handler for Gateway<N> {
     }
 
     fn work(&mut self, now: Instant, ready: &mut Vec<TenantQueue>) -> bool {
-        if let Some(steering) = &mut self.steering {
+        if let Some(steering) = &mut self.parts.steering {
             steering.set_now(now);
         }
         let mut received = std::mem::take(&mut self.received);
@@ -361,7 +332,7 @@ impl<N: Nic> Handler for Gateway<N> {
     fn gone(&mut self, tenant: u64) {
         let gone = self.mailboxes.detach(tenant);
         if let (Some(steering), Some(backend)) =
-            (&mut self.steering, gone.and_then(|gone| gone.backend))
+            (&mut self.parts.steering, gone.and_then(|gone| gone.backend))
         {
             // It was added once and is removed once.
             let _ = steering.remove_backend(backend);

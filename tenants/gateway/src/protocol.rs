@@ -52,29 +52,26 @@ impl<'a> Request<'a> {
         }
     }
 
-    /// Writes it to the start of `out`, which has room for it: [`PREFIX`] bytes and the packet, six at
-    /// least. Answers its size in bytes, or `None` where there is no room.
-    pub fn emit(self, out: &mut [u8]) -> Option<usize> {
-        let mut attach = [ATTACH, 0, 0, 0, 0, 0];
-        let (first, rest): (&[u8], &[u8]) = match self {
+    /// Writes it to `out`, in place of what is there.
+    pub fn emit(self, out: &mut Vec<u8>) {
+        out.clear();
+        match self {
             Self::Attach { address, serves } => {
-                attach[1..5].copy_from_slice(&address.octets());
-                attach[5] = u8::from(serves);
-                (&attach, &[])
+                out.push(ATTACH);
+                out.extend(address.octets());
+                out.push(u8::from(serves));
             }
-            Self::Send(packet) => (&[SEND], packet),
-            Self::Receive => (&[RECEIVE], &[]),
-        };
-        let len = first.len() + rest.len();
-        let out = out.get_mut(..len)?;
-        out[..first.len()].copy_from_slice(first);
-        out[first.len()..].copy_from_slice(rest);
-        Some(len)
+            Self::Send(packet) => {
+                out.push(SEND);
+                out.extend_from_slice(packet);
+            }
+            Self::Receive => out.push(RECEIVE),
+        }
     }
 }
 
 /// Why a tenant's request was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error, strum::FromRepr)]
 #[repr(u8)]
 pub enum Refusal {
     /// No such request.
@@ -110,19 +107,6 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    const ALL: [Self; 10] = [
-        Self::BadRequest,
-        Self::NotGiven,
-        Self::Taken,
-        Self::HasOne,
-        Self::NotAttached,
-        Self::Source,
-        Self::Packet,
-        Self::Busy,
-        Self::NoPlace,
-        Self::NotServer,
-    ];
-
     /// Writes the refusal and as much of its words as there is room for. Answers its size in bytes.
     pub(crate) fn emit(self, reply: &mut [u8]) -> usize {
         let Some((first, rest)) = reply.split_first_mut() else { return 0 };
@@ -148,10 +132,7 @@ pub(crate) fn emit_done(reply: &mut [u8], packet_len: usize) -> usize {
 pub fn parse_reply(bytes: &[u8]) -> Result<&[u8], Refusal> {
     match bytes {
         [DONE, packet @ ..] => Ok(packet),
-        [number, ..] => {
-            let found = Refusal::ALL.into_iter().find(|refusal| *refusal as u8 == *number);
-            Err(found.unwrap_or(Refusal::BadRequest))
-        }
+        [number, ..] => Err(Refusal::from_repr(*number).unwrap_or(Refusal::BadRequest)),
         [] => Err(Refusal::BadRequest),
     }
 }
@@ -163,7 +144,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let address = Ipv4Addr::new(10, 8, 0, 1);
-        let mut out = [0; 16];
+        let mut written = Vec::new();
         for request in [
             Request::Attach { address, serves: true },
             Request::Attach { address, serves: false },
@@ -171,14 +152,14 @@ mod tests {
             Request::Send(b""),
             Request::Receive,
         ] {
-            let len = request.emit(&mut out).expect("room");
-            assert_eq!(Request::parse(&out[..len]), Ok(request));
+            request.emit(&mut written);
+            assert_eq!(Request::parse(&written), Ok(request));
         }
-        assert_eq!(Request::Send(&[0; 16]).emit(&mut out), None);
         for bad in [&b""[..], b"\x03", b"\x02x", b"\x00abcd", b"\x00abcd\x02", b"\xff"] {
             assert_eq!(Request::parse(bad), Err(Refusal::BadRequest), "{bad:?}");
         }
-        for refusal in Refusal::ALL {
+        let mut out = [0; 16];
+        for refusal in (1..).map_while(Refusal::from_repr) {
             let len = refusal.emit(&mut out);
             assert_eq!(parse_reply(&out[..len]), Err(refusal));
         }

@@ -12,9 +12,7 @@ use mem::{Pool, Region};
 use nic::Nic;
 use nic::shm::{ShmConfig, ShmNic};
 use sdp::{Plane, PlaneConfig};
-use services::{
-    Decapsulation, DecapsulationConfig, Encapsulation, EncapsulationConfig, Service, SteeringConfig,
-};
+use services::{Decapsulation, Encapsulation, Service, SteeringConfig, TunnelConfig};
 use wire::{Endpoint, EtherType, EthernetRepr, EthernetView, Ipv4View, UdpView, emit_udp_packet};
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -64,10 +62,8 @@ impl Testbed {
         let (near, offer) = ShmNic::create(&config).expect("a wire");
         let wire = ShmNic::join(offer, &config.far()).expect("its other end");
         let links = Links { local: config.mac, remote: config.far().mac };
-        let tunnel = |local, remote| EncapsulationConfig {
-            key: Some(7),
-            ..EncapsulationConfig::new(local, remote)
-        };
+        let tunnel =
+            |local, remote| TunnelConfig { key: Some(7), ..TunnelConfig::new(local, remote) };
         let config = GatewayConfig {
             tunnel: tunnel(LOCAL, REMOTE),
             links,
@@ -87,7 +83,7 @@ impl Testbed {
             Box::new(Gateway::new(config, near, pool, Arc::clone(&theirs)).expect("a gateway"))
         })
         .expect("a plane");
-        let exit = DecapsulationConfig { key: Some(7), ..DecapsulationConfig::new(REMOTE, LOCAL) };
+        let exit = TunnelConfig { key: Some(7), ..TunnelConfig::new(REMOTE, LOCAL) };
         Self {
             plane,
             socket,

@@ -103,6 +103,13 @@ pub(crate) struct Limiter {
 }
 
 impl Limiter {
+    /// Full buckets of this limit.
+    pub(crate) fn new(limit: RateLimit) -> Self {
+        let new = Self::default();
+        new.set(limit);
+        new
+    }
+
     /// When it would be full again.
     pub(crate) fn full_at(&self) -> Instant {
         let at = |bucket: &Bucket| bucket.full_at_ns.load(Ordering::Relaxed);

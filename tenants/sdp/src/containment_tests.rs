@@ -314,9 +314,9 @@ fn joiners_that_misbehave_stall_nobody() {
 #[cfg_attr(miri, ignore = "opens sockets")]
 fn limits_are_kept_and_given_back() {
     let (plane, socket) = plane("limits", |config| {
-        config.limits.tenants_per_uid = 3;
-        config.limits.queues = 10;
-        config.limits.bytes = 1 << 20;
+        config.limits.per_uid.tenants = 3;
+        config.limits.all.queues = 10;
+        config.limits.all.bytes = 1 << 20;
     });
     let ask = |queues, depth| {
         let shape = Shape { queues, depth, ..Shape::default() };

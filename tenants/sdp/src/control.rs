@@ -17,14 +17,15 @@ use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
 use rustix::net::SocketFlags;
 
-use crate::bucket::{Limiter, RateLimit};
-use crate::class::ClassPolicy;
+use crate::bucket::Limiter;
+use crate::config::PlaneConfig;
 use crate::core::{Letterbox, Mail};
 use crate::counters::{Counters, Counts};
 use crate::geometry::Geometry;
 use crate::join::{self, Ask, Offered};
-use crate::limits::{Accounts, Limits, Usage, refusal};
-use crate::link::Link;
+use crate::limits::{Accounts, Usage, refusal};
+use crate::link::{Link, Peer};
+use crate::notify::Notify;
 use crate::queue_pair::PlanePair;
 use crate::tenant_memory::{self, STEP_BYTES};
 
@@ -63,19 +64,11 @@ pub struct JoinCounts {
     pub left: u64,
 }
 
-/// A tenant as the outside sees it.
-#[derive(Debug)]
-pub(crate) struct Listed {
-    pub(crate) pid: i32,
-    pub(crate) uid: u32,
-    pub(crate) link: Weak<Link>,
-}
-
 /// What control shares with whoever asks for reports. Locked by control when a tenant comes or goes,
 /// never by a core.
 #[derive(Debug, Default)]
 pub(crate) struct Board {
-    pub(crate) tenants: BTreeMap<u64, Listed>,
+    pub(crate) tenants: BTreeMap<u64, Weak<Link>>,
     pub(crate) joins: JoinCounts,
     /// What tenants that are gone had been counted.
     pub(crate) gone: Counts,
@@ -143,13 +136,6 @@ struct Joining {
     offer: Option<Offer>,
 }
 
-/// Who a connection is, as the kernel says.
-#[derive(Clone, Copy, Debug)]
-struct Peer {
-    pid: i32,
-    uid: u32,
-}
-
 /// What a tenant needs, charged to its user; nothing of it is mapped.
 #[derive(Debug)]
 struct Offer {
@@ -161,18 +147,10 @@ struct Offer {
     usage: Usage,
 }
 
-/// A tenant whose memory is mapped.
-#[derive(Debug)]
-struct Mapped {
-    link: Arc<Link>,
-    peer: Peer,
-    usage: Usage,
-}
-
 /// A tenant that waits until its pages are touched, from this place on.
 #[derive(Debug)]
 struct Settling {
-    mapped: Mapped,
+    link: Arc<Link>,
     from: usize,
 }
 
@@ -180,7 +158,7 @@ struct Settling {
 /// its pages are forgotten.
 #[derive(Debug)]
 struct Leaving {
-    mapped: Mapped,
+    link: Arc<Link>,
     /// It was listed.
     has_joined: bool,
     /// Cores whose letterbox has not taken the news yet.
@@ -189,29 +167,19 @@ struct Leaving {
     from: usize,
 }
 
-/// What a new tenant gets.
-#[derive(Clone, Debug)]
-pub(crate) struct NewTenants {
-    pub(crate) limit: RateLimit,
-    pub(crate) weight: u32,
-    pub(crate) classes: ClassPolicy,
-    pub(crate) ready_bits: bool,
-}
-
 /// The control thread's state.
 pub(crate) struct Control {
     listener: OwnedFd,
-    /// Ends the thread's wait; a stop is asked for by writing to it.
-    wake: Arc<OwnedFd>,
     epoll: OwnedFd,
     accounts: Accounts,
-    new_tenants: NewTenants,
+    /// What new tenants get.
+    config: PlaneConfig,
     cores: Vec<CoreHandle>,
     sets: Vec<SetSlots>,
     board: Arc<Mutex<Board>>,
     joining: BTreeMap<u64, Joining>,
     settling: VecDeque<Settling>,
-    joined: BTreeMap<u64, Mapped>,
+    joined: BTreeMap<u64, Arc<Link>>,
     leaving: VecDeque<Leaving>,
     /// When memory was forgotten last.
     forgot: Instant,
@@ -221,24 +189,23 @@ pub(crate) struct Control {
 }
 
 impl Control {
+    /// `wake` ends the thread's wait, and the thread with it; it is to live as long as the thread.
     pub(crate) fn new(
         listener: OwnedFd,
-        wake: Arc<OwnedFd>,
-        limits: Limits,
-        new_tenants: NewTenants,
+        wake: &OwnedFd,
+        config: PlaneConfig,
         (cores, sets): (Vec<CoreHandle>, Vec<SetSlots>),
         board: Arc<Mutex<Board>>,
     ) -> Result<Self, Errno> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let data = epoll::EventData::new_u64;
         epoll::add(&epoll, &listener, data(LISTENER), epoll::EventFlags::IN)?;
-        epoll::add(&epoll, &*wake, data(WAKE), epoll::EventFlags::IN)?;
+        epoll::add(&epoll, wake, data(WAKE), epoll::EventFlags::IN)?;
         Ok(Self {
             listener,
-            wake,
             epoll,
-            accounts: Accounts::new(limits),
-            new_tenants,
+            accounts: Accounts::new(config.limits),
+            config,
             cores,
             sets,
             board,
@@ -324,9 +291,14 @@ impl Control {
             false => None,
         };
         if let Some(joining) = oldest.and_then(|id| self.joining.remove(&id)) {
-            self.withdraw(&joining);
-            self.board(|board| board.joins.dropped += 1);
+            self.give_up(&joining);
         }
+    }
+
+    /// A connection ends before it has joined.
+    fn give_up(&mut self, joining: &Joining) {
+        self.withdraw(joining);
+        self.board(|board| board.joins.dropped += 1);
     }
 
     /// Takes back what a connection was offered.
@@ -352,30 +324,24 @@ impl Control {
 
     fn drop_slow(&mut self) {
         let timeout = self.accounts.limits().ask_timeout;
-        let is_slow = |joining: &Joining| joining.since.elapsed() >= timeout;
-        let slow: Vec<u64> =
-            self.joining.iter().filter(|(_, one)| is_slow(one)).map(|(&id, _)| id).collect();
-        for joining in slow.iter().filter_map(|id| self.joining.remove(id)).collect::<Vec<_>>() {
-            self.withdraw(&joining);
-            self.board(|board| board.joins.dropped += 1);
-        }
+        let is_slow = |joining: &mut Joining| joining.since.elapsed() >= timeout;
+        let slow: Vec<_> = self.joining.extract_if(.., |_, joining| is_slow(joining)).collect();
+        slow.iter().for_each(|(_, joining)| self.give_up(joining));
     }
 
     /// A connection said something, or hung up.
     fn hear(&mut self, id: u64) {
         let mut buffer = join::ASK_BUFFER;
-        if let Some(mapped) = self.joined.get(&id).or_else(|| self.settling_of(id)) {
-            match join::receive_ask(mapped.link.socket.as_fd(), &mut buffer) {
-                Ok(None) => {}
-                Ok(Some(said)) => {
-                    if !said.is_empty() {
-                        self.board(|board| board.joins.disconnected += 1);
-                    }
-                    self.leave(id);
+        let settling = || self.settling.iter().map(|one| &one.link).find(|link| link.id == id);
+        if let Some(link) = self.joined.get(&id).or_else(settling) {
+            match join::receive_ask(link.socket.as_fd(), &mut buffer) {
+                Ok(None) => return,
+                Ok(Some(said)) if !said.is_empty() => {
+                    self.board(|board| board.joins.disconnected += 1);
                 }
-                Err(_) => self.leave(id),
+                Ok(Some(_)) | Err(_) => {}
             }
-            return;
+            return self.leave(id);
         }
         let Some(joining) = self.joining.get(&id) else { return };
         let said = match join::receive_ask(joining.socket.as_fd(), &mut buffer) {
@@ -385,8 +351,7 @@ impl Control {
         };
         let Some(mut joining) = self.joining.remove(&id) else { return };
         if said.is_empty() {
-            self.withdraw(&joining);
-            return self.board(|board| board.joins.dropped += 1);
+            return self.give_up(&joining);
         }
         if joining.offer.is_some() {
             return self.confirmed(id, joining, said);
@@ -399,10 +364,6 @@ impl Control {
             }
             Err(why) => self.refuse(&joining.socket, &why),
         }
-    }
-
-    fn settling_of(&self, id: u64) -> Option<&Mapped> {
-        self.settling.iter().map(|settling| &settling.mapped).find(|mapped| mapped.link.id == id)
     }
 
     fn refuse(&self, socket: &OwnedFd, why: &str) {
@@ -418,7 +379,7 @@ impl Control {
         let geometry = shape
             .check_over(self.sets.len() as u32)
             .map_err(|error| format!("cannot join: found {error}"))?;
-        let class = self.new_tenants.classes.admit(peer.uid, class)?;
+        let class = self.config.classes.admit(peer.uid, class)?;
         let usage = self.usage_of(&geometry);
         self.accounts.charge(peer.uid, usage).inspect_err(|_| {
             self.board(|board| board.joins.over_limit += 1);
@@ -442,19 +403,23 @@ impl Control {
     /// `qwait`'s), an eventfd for each set, and for each ready word one that each core of its set watches.
     fn usage_of(&self, geometry: &Geometry) -> Usage {
         let cores_each = (self.cores.len() / self.sets.len().max(1)) as u32;
-        let watched = if self.new_tenants.ready_bits { geometry.words() * cores_each } else { 0 };
+        let watched = if self.ready_bits() { geometry.words() * cores_each } else { 0 };
         Usage {
             tenants: 1,
-            queues: geometry.shape().queues,
+            queues: geometry.shape().queues.into(),
             bytes: geometry.memory_bytes() as u64,
-            descriptors: 3 + geometry.sets() + watched,
+            descriptors: (3 + geometry.sets() + watched).into(),
         }
+    }
+
+    /// Whether tenants are to set ready bits.
+    fn ready_bits(&self) -> bool {
+        self.config.notify == Notify::Qwait
     }
 
     /// Sends an offer, or takes it back.
     fn offer(&mut self, id: u64, socket: &OwnedFd, offer: Offer) -> Result<Offer, String> {
-        let ready_bits = self.new_tenants.ready_bits;
-        let offered = Offered { id, sets: offer.geometry.sets(), ready_bits };
+        let offered = Offered { id, sets: offer.geometry.sets(), ready_bits: self.ready_bits() };
         join::send_offered(socket.as_fd(), offered, offer.file.as_fd(), &offer.wakes)
             .map(|()| offer)
             .map_err(|error| {
@@ -480,11 +445,11 @@ impl Control {
             }
         };
         let Offer { geometry, class, slots, wakes, usage, .. } = offer;
-        let limiter = Limiter::default();
-        limiter.set(self.new_tenants.limit);
-        let weight = self.new_tenants.weight;
+        let weight = self.config.weight;
         let link = Arc::new(Link {
             id,
+            peer: joining.peer,
+            usage,
             geometry,
             memory,
             region,
@@ -494,44 +459,41 @@ impl Control {
             wakes,
             slots,
             socket: joining.socket,
-            limiter,
+            limiter: Limiter::new(self.config.rate_limit),
             class: AtomicU8::new(class),
             counters: (0..self.cores.len()).map(|_| Counters::default()).collect(),
         });
-        let mapped = Mapped { link, peer: joining.peer, usage };
-        self.settling.push_back(Settling { mapped, from: 0 });
+        self.settling.push_back(Settling { link, from: 0 });
     }
 
     /// Touches the next pages of the tenant that has waited longest, one step; the others' turns come.
     fn settle(&mut self) {
         let Some(mut settling) = self.settling.pop_front() else { return };
-        let link = &settling.mapped.link;
+        let link = &settling.link;
         settling.from =
             tenant_memory::settle(&link.memory, &link.region, &link.geometry, settling.from);
         if settling.from < link.memory.len() {
             return self.settling.push_back(settling);
         }
-        self.welcome(settling.mapped);
+        self.welcome(settling.link);
     }
 
     /// Tells the cores, then the tenant; undoes it where one of them cannot be told.
-    fn welcome(&mut self, mapped: Mapped) {
-        let (link, id) = (Arc::clone(&mapped.link), mapped.link.id);
+    fn welcome(&mut self, link: Arc<Link>) {
+        let id = link.id;
         // A tenant with fewer queues than there are sets has none in the last ones.
         let concerned = |core: &&CoreHandle| link.geometry.word(core.set).is_some();
         let mut cores = self.cores.iter().filter(concerned);
         let told = cores.all(|core| core.tell(Mail::Attach(Arc::clone(&link))));
         // Listed before it knows: who joined finds itself in a report.
-        let Peer { pid, uid } = mapped.peer;
-        let listed = Listed { pid, uid, link: Arc::downgrade(&link) };
         self.board(|board| {
             match told {
                 true => board.joins.joined += 1,
                 false => board.joins.refused += 1,
             }
-            board.tenants.insert(id, listed);
+            board.tenants.insert(id, Arc::downgrade(&link));
         });
-        self.joined.insert(id, mapped);
+        self.joined.insert(id, Arc::clone(&link));
         if !told {
             join::send_refused(link.socket.as_fd(), &refusal("busy cores", "try again"));
         }
@@ -564,24 +526,24 @@ impl Control {
 
     /// A tenant is gone, or is to go: its queues are removed.
     fn leave(&mut self, id: u64) {
-        let settling = self.settling.iter().position(|one| one.mapped.link.id == id);
+        let settling = self.settling.iter().position(|one| one.link.id == id);
         let settling = settling.and_then(|at| self.settling.remove(at));
-        let (mapped, has_joined) = match (self.joined.remove(&id), settling) {
-            (Some(mapped), _) => (mapped, true),
-            (None, Some(settling)) => (settling.mapped, false),
+        let (link, has_joined) = match (self.joined.remove(&id), settling) {
+            (Some(link), _) => (link, true),
+            (None, Some(settling)) => (settling.link, false),
             (None, None) => return,
         };
-        let _ = epoll::delete(&self.epoll, &mapped.link.socket);
-        let _ = rustix::net::shutdown(&mapped.link.socket, rustix::net::Shutdown::Both);
+        let _ = epoll::delete(&self.epoll, &link.socket);
+        let _ = rustix::net::shutdown(&link.socket, rustix::net::Shutdown::Both);
         let untold = if has_joined { (0..self.cores.len()).collect() } else { Vec::new() };
-        self.leaving.push_back(Leaving { mapped, has_joined, untold, from: 0 });
+        self.leaving.push_back(Leaving { link, has_joined, untold, from: 0 });
     }
 
     /// Tells the cores of who leaves. Then, a step each tick: forgets the pages of those that no core looks
     /// at any more, and frees what has none left. So others' cores are interrupted at a bounded rate.
     fn finish_leaving(&mut self) {
         for gone in &mut self.leaving {
-            let id = gone.mapped.link.id;
+            let id = gone.link.id;
             gone.untold.retain(|&core| !self.cores[core].tell(Mail::Detach(id)));
         }
         if self.leaving.is_empty() || self.forgot.elapsed() < LEAVING_TICK {
@@ -591,7 +553,7 @@ impl Control {
         let mut left = STEP_BYTES;
         for _ in 0..self.leaving.len().min(FREED_A_TICK) {
             let Some(mut gone) = self.leaving.pop_front() else { return };
-            let link = &gone.mapped.link;
+            let link = &gone.link;
             // Control's is the last: the cores have dropped theirs, and so the queues.
             let is_alone = gone.untold.is_empty() && Arc::strong_count(link) == 1;
             if is_alone && left > 0 {
@@ -607,9 +569,9 @@ impl Control {
     }
 
     fn free(&mut self, gone: Leaving) {
-        let Leaving { mapped: Mapped { link, peer, usage }, has_joined, .. } = gone;
+        let Leaving { link, has_joined, .. } = gone;
         self.free_slots(&link.geometry, &link.slots);
-        self.accounts.release(peer.uid, usage);
+        self.accounts.release(link.peer.uid, link.usage);
         if has_joined {
             let counts = link.counts();
             self.board(|board| {
@@ -625,13 +587,4 @@ impl Control {
 fn peer_of(socket: &OwnedFd) -> Option<Peer> {
     let peer = rustix::net::sockopt::socket_peercred(socket).ok()?;
     Some(Peer { pid: peer.pid.as_raw_nonzero().get(), uid: peer.uid.as_raw() })
-}
-
-impl std::fmt::Debug for Control {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Control")
-            .field("joined", &self.joined.len())
-            .field("wake", &self.wake)
-            .finish_non_exhaustive()
-    }
 }

@@ -14,6 +14,8 @@ use crate::client::Tenant;
 use crate::geometry::Shape;
 use crate::handler::Echo;
 use crate::join::Offered;
+use crate::limits::Usage;
+use crate::link::Peer;
 use crate::notify::Notify;
 use crate::queue_pair::{PlanePair, SubmitError};
 use memfile::Memory;
@@ -70,6 +72,8 @@ impl Rig {
         let words = geometry.words();
         let link = Arc::new(Link {
             id,
+            peer: Peer { pid: 1, uid: 1 },
+            usage: Usage::default(),
             geometry,
             memory,
             region,

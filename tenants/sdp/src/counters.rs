@@ -1,48 +1,52 @@
 //! What is counted: per tenant and per core, each line written by one core, read by anybody at any
 //! time.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
+/// Declares a struct of counts, and the counters of them: with one writer.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! counters {
-    ($($(#[$doc:meta])* $name:ident),+ $(,)?) => {
-        /// Counts since the tenant joined, or since the core started.
-        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-        pub struct Counts {
+    ($(#[$meta:meta])* $counts:ident, $counters:ident {
+        $($(#[$doc:meta])* $name:ident),+ $(,)?
+    }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Serialize)]
+        pub struct $counts {
             $($(#[$doc])* pub $name: u64,)+
         }
 
-        impl Counts {
+        impl $counts {
             /// Names and values, for who prints them.
             pub fn entries(&self) -> impl Iterator<Item = (&'static str, u64)> {
                 [$((stringify!($name), self.$name)),+].into_iter()
             }
         }
 
-        impl std::ops::AddAssign for Counts {
+        impl std::ops::AddAssign for $counts {
             fn add_assign(&mut self, other: Self) {
                 $(self.$name += other.$name;)+
             }
         }
 
-        /// Counters with one writer.
+        /// Counters with one writer, to be looked at while it works.
         #[derive(Debug, Default)]
         #[repr(align(128))]
-        pub(crate) struct Counters {
-            $($name: AtomicU64,)+
+        pub struct $counters {
+            $($name: std::sync::atomic::AtomicU64,)+
         }
 
-        impl Counters {
+        impl $counters {
             /// What was counted so far.
-            pub(crate) fn read(&self) -> Counts {
-                Counts { $($name: self.$name.load(Ordering::Relaxed),)+ }
+            pub fn read(&self) -> $counts {
+                $counts { $($name: self.$name.load(std::sync::atomic::Ordering::Relaxed),)+ }
             }
 
             /// Adds. By the one writer: loads and stores, no read-modify-writes.
             #[inline]
-            pub(crate) fn add(&self, more: &Counts) {
+            pub fn add(&self, more: &$counts) {
+                use std::sync::atomic::Ordering::Relaxed;
                 $(if more.$name != 0 {
-                    let sum = self.$name.load(Ordering::Relaxed).wrapping_add(more.$name);
-                    self.$name.store(sum, Ordering::Relaxed);
+                    let sum = self.$name.load(Relaxed).wrapping_add(more.$name);
+                    self.$name.store(sum, Relaxed);
                 })+
             }
         }
@@ -50,29 +54,32 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Requests that were served.
-    served,
-    /// Bytes of requests that were served.
-    bytes_in,
-    /// Bytes of replies.
-    bytes_out,
-    /// Visits of a queue.
-    visits,
-    /// Visits that found no request, though something had said so.
-    spurious,
-    /// Things that an honest tenant's library never writes: a doorbell that its queue does not bear
-    /// out, a length beyond its slot, completions consumed that it did not get.
-    lies,
-    /// Requests that were answered with a refusal, as their length was impossible.
-    refused,
-    /// Visits that ended because the tenant was over its rate.
-    deferred,
-    /// Visits that ended because the tenant left no room for a completion.
-    no_room,
-    /// Times that the tenant was woken to take completions.
-    wakes,
-    /// Times that a core slept (cores only).
-    sleeps,
+    /// Counts since the tenant joined, or since the core started.
+    Counts, Counters {
+        /// Requests that were served.
+        served,
+        /// Bytes of requests that were served.
+        bytes_in,
+        /// Bytes of replies.
+        bytes_out,
+        /// Visits of a queue.
+        visits,
+        /// Visits that found no request, though something had said so.
+        spurious,
+        /// Things that an honest tenant's library never writes: a doorbell that its queue does not bear
+        /// out, a length beyond its slot, completions consumed that it did not get.
+        lies,
+        /// Requests that were answered with a refusal, as their length was impossible.
+        refused,
+        /// Visits that ended because the tenant was over its rate.
+        deferred,
+        /// Visits that ended because the tenant left no room for a completion.
+        no_room,
+        /// Times that the tenant was woken to take completions.
+        wakes,
+        /// Times that a core slept (cores only).
+        sleeps,
+    }
 }
 
 #[cfg(test)]

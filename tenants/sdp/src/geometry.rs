@@ -87,24 +87,10 @@ impl Default for Shape {
     }
 }
 
-/// Why a shape is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum ShapeError {
-    /// Too few or too many queues.
-    #[error("{0} queues for one tenant: allowed are 1 to {QUEUES_MAX}; join once more for more")]
-    Queues(u32),
-    /// A ring of a senseless size.
-    #[error("rings of {0} entries: allowed are powers of two from {DEPTH_MIN} to {DEPTH_MAX}")]
-    Depth(u32),
-    /// Slots of a senseless size.
-    #[error(
-        "slots of {0} bytes: allowed are multiples of 8 from {SLOT_BYTES_MIN} to {SLOT_BYTES_MAX}"
-    )]
-    SlotBytes(u32),
-    /// More sets than there can be.
-    #[error("queues over {0} sets: allowed are 1 to {SETS_MAX}")]
-    Sets(u32),
-}
+/// Why a shape is refused: what was found, and what is allowed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct ShapeError(String);
 
 impl Shape {
     /// Checks the shape, for queues in one set.
@@ -121,20 +107,26 @@ impl Shape {
     /// [`ShapeError`].
     pub fn check_over(self, sets: u32) -> Result<Geometry, ShapeError> {
         let Self { queues, depth, slot_bytes, .. } = self;
-        if queues == 0 || queues > QUEUES_MAX {
-            return Err(ShapeError::Queues(queues));
-        }
-        if !depth.is_power_of_two() || !(DEPTH_MIN..=DEPTH_MAX).contains(&depth) {
-            return Err(ShapeError::Depth(depth));
-        }
         let bytes = SLOT_BYTES_MIN..=SLOT_BYTES_MAX;
-        if !bytes.contains(&slot_bytes) || !slot_bytes.is_multiple_of(8) {
-            return Err(ShapeError::SlotBytes(slot_bytes));
-        }
-        if sets == 0 || sets > SETS_MAX {
-            return Err(ShapeError::Sets(sets));
-        }
-        Ok(Geometry { shape: self, sets })
+        let wrong = if queues == 0 || queues > QUEUES_MAX {
+            format!(
+                "{queues} queues for one tenant: allowed are 1 to {QUEUES_MAX}; join once more for more"
+            )
+        } else if !depth.is_power_of_two() || !(DEPTH_MIN..=DEPTH_MAX).contains(&depth) {
+            format!(
+                "rings of {depth} entries: allowed are powers of two from {DEPTH_MIN} to {DEPTH_MAX}"
+            )
+        } else if !bytes.contains(&slot_bytes) || !slot_bytes.is_multiple_of(8) {
+            format!(
+                "slots of {slot_bytes} bytes: allowed are multiples of 8 from {SLOT_BYTES_MIN} to \
+                 {SLOT_BYTES_MAX}"
+            )
+        } else if sets == 0 || sets > SETS_MAX {
+            format!("queues over {sets} sets: allowed are 1 to {SETS_MAX}")
+        } else {
+            return Ok(Geometry { shape: self, sets });
+        };
+        Err(ShapeError(wrong))
     }
 }
 

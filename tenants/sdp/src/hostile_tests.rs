@@ -432,9 +432,9 @@ fn a_tenant_cannot_punch_holes_into_its_memory_or_resize_it() {
 #[test]
 fn the_default_share_of_a_user_leaves_room_for_several() {
     let limits = Limits::default();
-    assert!(limits.tenants_per_uid * 4 <= limits.tenants, "{limits:?}");
-    assert!(limits.queues_per_uid * 4 <= limits.queues, "{limits:?}");
-    assert!(limits.bytes_per_uid * 4 <= limits.bytes, "{limits:?}");
+    assert!(limits.per_uid.tenants * 4 <= limits.all.tenants, "{limits:?}");
+    assert!(limits.per_uid.queues * 4 <= limits.all.queues, "{limits:?}");
+    assert!(limits.per_uid.bytes * 4 <= limits.all.bytes, "{limits:?}");
 }
 
 #[test]

@@ -36,6 +36,8 @@ const OFFERED: u8 = 1;
 const JOINED: u8 = 2;
 /// Most bytes of a refusal's reason.
 const REASON_BYTES: usize = 256;
+/// As far as the socket takes it, whatever its other end does.
+const AT_ONCE: SendFlags = SendFlags::DONTWAIT.union(SendFlags::NOSIGNAL);
 /// Memory, and an eventfd for each set.
 const DESCRIPTORS_MAX: usize = 1 + SETS_MAX as usize;
 
@@ -140,6 +142,14 @@ pub(crate) struct Offered {
     pub(crate) ready_bits: bool,
 }
 
+/// An answer without its words.
+fn answer(what: u8) -> [u8; ANSWER_BYTES] {
+    let mut bytes = [0; ANSWER_BYTES];
+    bytes[..8].copy_from_slice(&MAGIC);
+    bytes[8] = what;
+    bytes
+}
+
 /// Offers: the answer and the descriptors, or nothing at all.
 pub(crate) fn send_offered(
     socket: BorrowedFd<'_>,
@@ -147,9 +157,7 @@ pub(crate) fn send_offered(
     memory: BorrowedFd<'_>,
     wakes: &[OwnedFd],
 ) -> Result<(), Errno> {
-    let mut bytes = [0; ANSWER_BYTES];
-    bytes[..8].copy_from_slice(&MAGIC);
-    bytes[8] = OFFERED;
+    let mut bytes = answer(OFFERED);
     bytes[12..16].copy_from_slice(&offered.sets.to_le_bytes());
     bytes[16..24].copy_from_slice(&offered.id.to_le_bytes());
     bytes[24] = u8::from(offered.ready_bits);
@@ -160,21 +168,13 @@ pub(crate) fn send_offered(
 
 /// Tells a tenant that it has joined. Its empty socket takes that; one that it has filled is its own loss.
 pub(crate) fn send_joined(socket: BorrowedFd<'_>) -> Result<(), Errno> {
-    let mut bytes = [0; ANSWER_BYTES];
-    bytes[..8].copy_from_slice(&MAGIC);
-    bytes[8] = JOINED;
-    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    rustix::net::send(socket, &bytes, flags).map(|_| ())
+    rustix::net::send(socket, &answer(JOINED), AT_ONCE).map(|_| ())
 }
 
 /// Refuses, and says why; as far as the socket takes it.
 pub(crate) fn send_refused(socket: BorrowedFd<'_>, why: &str) {
-    let mut bytes = [0; ANSWER_BYTES + REASON_BYTES];
-    bytes[..8].copy_from_slice(&MAGIC);
-    let len = why.len().min(REASON_BYTES);
-    bytes[ANSWER_BYTES..ANSWER_BYTES + len].copy_from_slice(&why.as_bytes()[..len]);
-    let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
-    let _ = rustix::net::send(socket, &bytes[..ANSWER_BYTES + len], flags);
+    let why = &why.as_bytes()[..why.len().min(REASON_BYTES)];
+    let _ = rustix::net::send(socket, &[&answer(REFUSED)[..], why].concat(), AT_ONCE);
 }
 
 /// What the plane answered.

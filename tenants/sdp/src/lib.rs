@@ -35,7 +35,7 @@
 //! | `core` | a data-plane core: visits, weights, rate limits, sleep |
 //! | `class` | strict priority: which tenants go before which |
 //! | `bucket`, `counters` | rate limits; what is counted |
-//! | `plane` | all of it together: start, look, change, stop |
+//! | `config`, `plane` | all of it together: start, look, change, stop |
 //! | `client` | the tenant's library |
 //! | `handler` | what serves a request |
 //!
@@ -46,6 +46,7 @@
 mod bucket;
 mod class;
 mod client;
+mod config;
 mod control;
 mod core;
 mod counters;
@@ -72,6 +73,7 @@ mod processes_tests;
 pub use bucket::RateLimit;
 pub use class::{CLASS_LOWEST, CLASSES, ClassPolicy};
 pub use client::{Reply, Tenant, TenantError};
+pub use config::{Arrangement, PlaneConfig};
 pub use control::JoinCounts;
 pub use counters::Counts;
 pub use geometry::{
@@ -81,12 +83,9 @@ pub use geometry::{
 pub use handler::{Echo, Handler, Outcome, TenantQueue, Work, handler};
 #[doc(hidden)]
 pub use join::read_join_words;
-pub use limits::Limits;
+pub use limits::{Limits, Usage};
 pub use notify::Notify;
-pub use plane::{
-    Arrangement, CORES_MAX, Listener, Plane, PlaneConfig, PlaneError, PlaneReport, TenantReport,
-    WEIGHT_MAX,
-};
+pub use plane::{CORES_MAX, Listener, Plane, PlaneError, PlaneReport, TenantReport, WEIGHT_MAX};
 pub use queue_pair::SubmitError;
 #[doc(hidden)]
 pub use written::serve as serve_written;

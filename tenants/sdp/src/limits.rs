@@ -4,9 +4,9 @@
 //! use sdp::Limits;
 //! let limits = Limits::default();
 //! // Eight users fit, however much each of them takes.
-//! assert!(limits.bytes_per_uid * 8 <= limits.bytes);
+//! assert!(limits.per_uid.bytes * 8 <= limits.all.bytes);
 //! // A plane for one user alone.
-//! assert_eq!(Limits::default().of_one_user().bytes_per_uid, limits.bytes);
+//! assert_eq!(Limits::default().of_one_user().per_uid, limits.all);
 //! ```
 //!
 //! The account is that of the user whom the kernel names at the other end of the connection
@@ -26,7 +26,7 @@ pub(crate) const USERS: u32 = 8;
 /// Descriptors of a plane beside those for tenants: its streams and sockets, and what its cores sleep on.
 const OWN_DESCRIPTORS: u64 = 128;
 /// Descriptors that a tenant of the default shape takes at most, on four cores that share its queue.
-const TENANT_DESCRIPTORS: u32 = 8;
+const TENANT_DESCRIPTORS: u64 = 8;
 /// Tenants of a user that can begin to join at one moment.
 const JOINING_PER_UID: u32 = 64;
 /// Accounts that are kept at most. One more user is refused.
@@ -35,23 +35,11 @@ const ACCOUNTS_MAX: usize = 4_096;
 /// How much tenants may have. The plane refuses what is over a limit, and names the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// Tenants in all.
-    pub tenants: u32,
-    /// Queue pairs in all.
-    pub queues: u32,
-    /// Bytes of shared memory in all.
-    pub bytes: u64,
-    /// Descriptors of the plane for tenants in all. [`Plane::start`](crate::Plane::start) raises the
-    /// process's soft limit to what this needs, and lowers this where the hard limit is below.
-    pub descriptors: u32,
-    /// Tenants of one user.
-    pub tenants_per_uid: u32,
-    /// Queue pairs of one user.
-    pub queues_per_uid: u32,
-    /// Bytes of one user.
-    pub bytes_per_uid: u64,
-    /// Descriptors of the plane for the tenants of one user.
-    pub descriptors_per_uid: u32,
+    /// All tenants together. [`Plane::start`](crate::Plane::start) raises the process's soft limit to what their
+    /// descriptors need, and lowers these where the hard limit is below.
+    pub all: Usage,
+    /// The tenants of one user.
+    pub per_uid: Usage,
     /// Bytes of one tenant: mapping them, and unmapping them when it leaves, is work of the plane.
     pub bytes_per_tenant: u64,
     /// Joins a second, and bytes of memory a second that these have mapped, in all.
@@ -68,7 +56,9 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        let (queues, bytes, descriptors) = (16_384, 1 << 30, 8_192);
+        let tenants = u64::from(TENANTS_MAX);
+        let all = Usage { tenants, queues: 16_384, bytes: 1 << 30, descriptors: 8_192 };
+        let share = |whole: u64| whole / u64::from(USERS);
         let rate = |joins: u64, bytes: u64| RateLimit {
             requests_per_s: joins,
             burst_requests: 2 * joins,
@@ -76,14 +66,13 @@ impl Default for Limits {
             burst_bytes: 2 * bytes,
         };
         Self {
-            tenants: TENANTS_MAX,
-            queues,
-            bytes,
-            descriptors,
-            tenants_per_uid: TENANTS_MAX / USERS,
-            queues_per_uid: queues / USERS,
-            bytes_per_uid: bytes / u64::from(USERS),
-            descriptors_per_uid: descriptors / USERS,
+            all,
+            per_uid: Usage {
+                tenants: share(all.tenants),
+                queues: share(all.queues),
+                bytes: share(all.bytes),
+                descriptors: share(all.descriptors),
+            },
             bytes_per_tenant: 64 << 20,
             joins: rate(512, 256 << 20),
             joins_per_uid: rate(64, 64 << 20),
@@ -98,11 +87,8 @@ impl Limits {
     /// The same totals, without shares: for a plane whose tenants are all of one user, as a bench's.
     pub fn of_one_user(self) -> Self {
         Self {
-            tenants_per_uid: self.tenants,
-            queues_per_uid: self.queues,
-            bytes_per_uid: self.bytes,
-            descriptors_per_uid: self.descriptors,
-            bytes_per_tenant: self.bytes,
+            per_uid: self.all,
+            bytes_per_tenant: self.all.bytes,
             joins_per_uid: self.joins,
             joining_per_uid: self.joining,
             ..self
@@ -111,7 +97,7 @@ impl Limits {
 
     /// Descriptors that a plane with these limits opens at most.
     pub fn open_files(&self) -> u64 {
-        OWN_DESCRIPTORS + u64::from(self.joining) + u64::from(self.descriptors)
+        OWN_DESCRIPTORS + u64::from(self.joining) + self.all.descriptors
     }
 
     /// These limits where the process can open no more than `open_files`, with the same shares.
@@ -119,31 +105,17 @@ impl Limits {
     /// # Errors
     /// Not one tenant would have room.
     pub(crate) fn lowered_to(self, open_files: u64) -> Result<Self, u64> {
-        let least =
-            OWN_DESCRIPTORS + u64::from(self.joining) + u64::from(USERS * TENANT_DESCRIPTORS);
-        let room = open_files.saturating_sub(OWN_DESCRIPTORS + u64::from(self.joining));
+        let own = OWN_DESCRIPTORS + u64::from(self.joining);
+        let least = own + u64::from(USERS) * TENANT_DESCRIPTORS;
         if open_files < least {
             return Err(least);
         }
-        let descriptors = self.descriptors.min(u32::try_from(room).unwrap_or(u32::MAX));
-        let share = u64::from(self.descriptors_per_uid) * u64::from(descriptors);
-        let share = (share / u64::from(self.descriptors.max(1))) as u32;
-        let descriptors_per_uid = share.clamp(TENANT_DESCRIPTORS.min(descriptors), descriptors);
-        Ok(Self { descriptors, descriptors_per_uid, ..self })
-    }
-
-    fn of_all(&self) -> Usage {
-        let Self { tenants, queues, bytes, descriptors, .. } = *self;
-        Usage { tenants, queues, bytes, descriptors }
-    }
-
-    fn of_user(&self) -> Usage {
-        Usage {
-            tenants: self.tenants_per_uid,
-            queues: self.queues_per_uid,
-            bytes: self.bytes_per_uid,
-            descriptors: self.descriptors_per_uid,
-        }
+        let descriptors = self.all.descriptors.min(open_files - own);
+        let share = self.per_uid.descriptors.saturating_mul(descriptors);
+        let share = (share / self.all.descriptors.max(1))
+            .clamp(TENANT_DESCRIPTORS.min(descriptors), descriptors);
+        let all = Usage { descriptors, ..self.all };
+        Ok(Self { all, per_uid: Usage { descriptors: share, ..self.per_uid }, ..self })
     }
 }
 
@@ -152,13 +124,17 @@ pub(crate) fn refusal(found: impl std::fmt::Display, advice: &str) -> String {
     format!("cannot join: found {found}; {advice}")
 }
 
-/// What a tenant takes, and what a user's or all tenants take together.
+/// What a tenant takes, or what tenants take or may have together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Usage {
-    pub(crate) tenants: u32,
-    pub(crate) queues: u32,
-    pub(crate) bytes: u64,
-    pub(crate) descriptors: u32,
+pub struct Usage {
+    /// Tenants.
+    pub tenants: u64,
+    /// Queue pairs.
+    pub queues: u64,
+    /// Bytes of shared memory.
+    pub bytes: u64,
+    /// Descriptors of the plane.
+    pub descriptors: u64,
 }
 
 impl Usage {
@@ -179,15 +155,10 @@ impl Usage {
     /// What of a limit so much more would exceed.
     fn within(self, more: Self, limit: Self, whose: &str) -> Result<(), String> {
         let kinds = [
-            ("tenants", self.tenants.into(), more.tenants.into(), limit.tenants.into()),
-            ("queues", self.queues.into(), more.queues.into(), limit.queues.into()),
+            ("tenants", self.tenants, more.tenants, limit.tenants),
+            ("queues", self.queues, more.queues, limit.queues),
             ("bytes of shared memory", self.bytes, more.bytes, limit.bytes),
-            (
-                "descriptors",
-                self.descriptors.into(),
-                more.descriptors.into(),
-                u64::from(limit.descriptors),
-            ),
+            ("descriptors", self.descriptors, more.descriptors, limit.descriptors),
         ];
         match kinds.into_iter().find(|(_, have, more, limit)| have + more > *limit) {
             None => Ok(()),
@@ -220,13 +191,11 @@ pub(crate) struct Accounts {
 
 impl Accounts {
     pub(crate) fn new(limits: Limits) -> Self {
-        let joins = Limiter::default();
-        joins.set(limits.joins);
         Self {
             limits,
             clock: MonotonicClock::new(),
             total: Usage::default(),
-            joins,
+            joins: Limiter::new(limits.joins),
             by_uid: HashMap::new(),
         }
     }
@@ -252,13 +221,13 @@ impl Accounts {
         if !self.by_uid.contains_key(&uid) && self.by_uid.len() >= ACCOUNTS_MAX {
             return Err(refusal(format_args!("{ACCOUNTS_MAX} other users"), "try again later"));
         }
-        let account = self.by_uid.entry(uid).or_insert_with(|| {
-            let joins = Limiter::default();
-            joins.set(limits.joins_per_uid);
-            Account { usage: Usage::default(), joins }
+        let account = self.by_uid.entry(uid).or_insert_with(|| Account {
+            usage: Usage::default(),
+            joins: Limiter::new(limits.joins_per_uid),
         });
-        account.usage.within(more, limits.of_user(), &format!("user {uid}"))?;
-        self.total.within(more, limits.of_all(), "this plane")?;
+        let whose = format!("user {uid}");
+        account.usage.within(more, limits.per_uid, &whose)?;
+        self.total.within(more, limits.all, "this plane")?;
         let too_fast = |whose: &str, rate: RateLimit| {
             refusal(
                 format_args!(
@@ -268,7 +237,6 @@ impl Accounts {
                 "wait a second, then try again",
             )
         };
-        let whose = format!("user {uid}");
         let taken = account.joins.take(now, more.bytes);
         taken.map_err(|_| too_fast(&whose, limits.joins_per_uid))?;
         let taken = self.joins.take(now, more.bytes);
@@ -322,14 +290,13 @@ mod tests {
         let limits = Limits::default();
         assert_eq!(limits.lowered_to(limits.open_files()), Ok(limits));
         let low = limits.lowered_to(1_024).expect("room for some");
-        assert!(low.open_files() <= 1_024 && low.descriptors >= 384, "{low:?}");
-        assert!(
-            low.descriptors_per_uid * USERS <= low.descriptors && low.descriptors_per_uid >= 48
-        );
+        assert!(low.open_files() <= 1_024 && low.all.descriptors >= 384, "{low:?}");
+        let share = low.per_uid.descriptors;
+        assert!(share * u64::from(USERS) <= low.all.descriptors && share >= 48);
         let least = limits.lowered_to(600).expect_err("not one tenant");
-        assert!(limits.lowered_to(least).is_ok_and(|low| low.descriptors_per_uid >= 8), "{least}");
+        assert!(limits.lowered_to(least).is_ok_and(|low| low.per_uid.descriptors >= 8), "{least}");
         let alone = limits.of_one_user().lowered_to(1_024).expect("room for some");
-        assert_eq!(alone.descriptors_per_uid, alone.descriptors);
+        assert_eq!(alone.per_uid, alone.all);
     }
 
     #[test]

@@ -6,12 +6,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU32};
 
 use handshake::{ByFence, One, Sleepers};
-use qwait::{Region, TenantPlace};
+use qwait::Region;
 use rustix::net::SendFlags;
 
 use crate::bucket::Limiter;
 use crate::counters::{Counters, Counts};
 use crate::geometry::{Geometry, WAITING};
+use crate::limits::Usage;
 use crate::queue_pair::PlanePair;
 use memfile::Memory;
 
@@ -24,10 +25,20 @@ pub(crate) fn tenant(waiting: &AtomicU32) -> Sleepers<&AtomicU32, One, ByFence> 
     Sleepers::over(waiting)
 }
 
+/// Who a connection is, as the kernel says.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Peer {
+    pub(crate) pid: i32,
+    pub(crate) uid: u32,
+}
+
 /// One tenant.
 #[derive(Debug)]
 pub(crate) struct Link {
     pub(crate) id: u64,
+    pub(crate) peer: Peer,
+    /// What its user is charged for it.
+    pub(crate) usage: Usage,
     pub(crate) geometry: Geometry,
     pub(crate) memory: Arc<Memory>,
     /// The same memory, as `qwait` maps it.
@@ -49,11 +60,6 @@ pub(crate) struct Link {
 }
 
 impl Link {
-    /// Where `qwait` finds a ready word and its doorbells.
-    pub(crate) fn place(&self, word: u32) -> Option<TenantPlace> {
-        Some(self.geometry.word(word)?.place(&self.region))
-    }
-
     /// After completions: wakes the tenant if it says that it waits. True where it did.
     ///
     /// A core that claims the tenant makes the system call; the others find it awake.

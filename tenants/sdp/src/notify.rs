@@ -6,12 +6,14 @@ use std::sync::Arc;
 use qwait::{
     QueueId, ServicePolicy, SharedTenantConsumer, SharedTenantSet, TenantError, TenantSet,
 };
+use serde::{Deserialize, Serialize};
 
 use crate::link::Link;
 use crate::spin::{Spinner, Spun};
 
 /// How a core learns which queue has work.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
 pub enum Notify {
     /// HyperPlane's ready set, in software (`qwait`): tenants set a bit on the edge from empty to
     /// non-empty; a core that finds none sleeps.
@@ -160,9 +162,8 @@ impl Notifier {
     ) -> Result<(), TenantError> {
         let set = (word % link.geometry.sets()) as usize;
         let depth = link.geometry.shape().depth;
-        let (Some(place), Some(wake)) = (link.place(word), link.wakes.get(set)) else {
-            return Ok(());
-        };
+        let place = link.geometry.word(word).map(|word| word.place(&link.region));
+        let (Some(place), Some(wake)) = (place, link.wakes.get(set)) else { return Ok(()) };
         let wake = || {
             wake.try_clone()
                 .map_err(|source| TenantError::Os { tried: "duplicating a descriptor", source })

@@ -17,15 +17,16 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{Resource, Rlimit};
 
 use crate::bucket::RateLimit;
-use crate::class::{CLASSES, ClassPolicy};
-use crate::control::{Board, Control, CoreHandle, JoinCounts, NewTenants, SetSlots};
+use crate::class::CLASSES;
+use crate::config::{Arrangement, PlaneConfig};
+use crate::control::{Board, Control, CoreHandle, JoinCounts, SetSlots};
 use crate::core::{Core, CoreConfig, Letterbox};
 use crate::counters::Counts;
 use crate::geometry::SETS_MAX;
 use crate::handler::Handler;
 use crate::limits::Limits;
 use crate::link::Link;
-use crate::notify::{Notifier, Notify};
+use crate::notify::Notifier;
 use crate::unsafe_socket::refuse_descriptors;
 
 /// Most data-plane cores.
@@ -37,69 +38,6 @@ const BATCH_MAX: u32 = 64;
 /// Letters that a core's letterbox holds.
 const LETTERS: usize = 1024;
 const _: () = assert!(CORES_MAX <= SETS_MAX);
-
-/// Which cores serve which queues (HyperPlane §II-B).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
-pub enum Arrangement {
-    /// Every core has queues of its own: those of a tenant are dealt out over the cores.
-    #[default]
-    ScaleOut,
-    /// Cores share the queues of their group; one queue is served by one core at a time.
-    ScaleUp {
-        /// Cores of a group; the number of cores is a multiple of it. One: what sharing costs a core is
-        /// paid, with nobody to share with.
-        cores_per_group: u32,
-    },
-}
-
-/// How a plane is made.
-#[derive(Clone, Debug)]
-pub struct PlaneConfig {
-    /// Where tenants join. A socket that nobody listens on any more is replaced.
-    pub socket: PathBuf,
-    /// The socket's permissions; `0o600` by default: the plane's own user.
-    pub socket_mode: u32,
-    /// Data-plane cores: 1 to 4.
-    pub cores: u32,
-    /// The processors of the cores, in order; none: not pinned.
-    pub cpus: Vec<usize>,
-    /// Which cores serve which queues.
-    pub arrangement: Arrangement,
-    /// How a core learns of work.
-    pub notify: Notify,
-    /// Requests of a visit, times the queue's weight: 1 to 64.
-    pub batch: u32,
-    /// Empty looks before a core sleeps; spinning cores never do.
-    pub spin_looks: u32,
-    /// What tenants may have.
-    pub limits: Limits,
-    /// The rate limit of a tenant when it joins.
-    pub rate_limit: RateLimit,
-    /// The weight of a tenant's queues when it joins: 1 to 64.
-    pub weight: u32,
-    /// Which tenants go before which, strictly; weights count among those of one class.
-    pub classes: ClassPolicy,
-}
-
-impl PlaneConfig {
-    /// One core, ready set, a batch of 8.
-    pub fn new(socket: impl Into<PathBuf>) -> Self {
-        Self {
-            socket: socket.into(),
-            socket_mode: 0o600,
-            cores: 1,
-            cpus: Vec::new(),
-            arrangement: Arrangement::ScaleOut,
-            notify: Notify::Qwait,
-            batch: 8,
-            spin_looks: 2_000,
-            limits: Limits::default(),
-            rate_limit: RateLimit::NONE,
-            weight: 1,
-            classes: ClassPolicy::default(),
-        }
-    }
-}
 
 /// Why a plane could not be started or changed.
 #[derive(Debug, thiserror::Error)]
@@ -146,13 +84,18 @@ pub enum PlaneError {
     Set(#[from] qwait::TenantError),
 }
 
-fn os(tried: &str) -> impl FnOnce(rustix::io::Errno) -> PlaneError {
-    let tried = tried.to_owned();
-    move |errno| PlaneError::Os { tried, source: errno.into() }
+/// The error of a value that is not allowed.
+fn wrong(key: &'static str, found: impl ToString, allowed: &'static str) -> PlaneError {
+    PlaneError::Config { key, found: found.to_string(), allowed }
+}
+
+fn os<E: Into<io::Error>>(tried: impl Into<String>) -> impl FnOnce(E) -> PlaneError {
+    let tried = tried.into();
+    move |source| PlaneError::Os { tried, source: source.into() }
 }
 
 /// What a tenant was counted, and who it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize)]
 pub struct TenantReport {
     /// Its number; never used again.
     pub id: u64,
@@ -243,32 +186,28 @@ impl Drop for Listener {
 pub struct Plane {
     /// Dropped last: joiners are refused by the kernel once the control thread has ended.
     _listener: Option<Listener>,
-    limits: Limits,
     /// What tenants may have less than was configured, and why.
     lowered: Option<String>,
     letterboxes: Vec<Arc<Letterbox>>,
-    control_wake: Arc<OwnedFd>,
+    control_wake: OwnedFd,
     board: Arc<Mutex<Board>>,
     threads: Vec<JoinHandle<()>>,
 }
 
 /// Cores of a set, and how many sets.
 fn groups(config: &PlaneConfig) -> Result<(u32, u32), PlaneError> {
-    let wrong = |key, found: u32, allowed| {
-        Err(PlaneError::Config { key, found: found.to_string(), allowed })
-    };
     if !(1..=CORES_MAX).contains(&config.cores) {
-        return wrong("cores", config.cores, "1 to 4");
+        return Err(wrong("cores", config.cores, "1 to 4"));
     }
     if !(1..=BATCH_MAX).contains(&config.batch) {
-        return wrong("batch", config.batch, "1 to 64");
+        return Err(wrong("batch", config.batch, "1 to 64"));
     }
     check_weight(config.weight)?;
     if let Some(class) = config.classes.wrong() {
-        return wrong("classes", class.into(), "0, which is served first, to 7");
+        return Err(wrong("classes", class, "0, which is served first, to 7"));
     }
     if !config.cpus.is_empty() && config.cpus.len() != config.cores as usize {
-        return wrong("cpus", config.cpus.len() as u32, "none, or as many as cores");
+        return Err(wrong("cpus", config.cpus.len(), "none, or as many as cores"));
     }
     match config.arrangement {
         Arrangement::ScaleOut => Ok((1, config.cores)),
@@ -278,17 +217,16 @@ fn groups(config: &PlaneConfig) -> Result<(u32, u32), PlaneError> {
             Ok((each, config.cores / each))
         }
         Arrangement::ScaleUp { cores_per_group } => {
-            wrong("cores_per_group", cores_per_group, "a divisor of the number of cores")
+            Err(wrong("cores_per_group", cores_per_group, "a divisor of the number of cores"))
         }
     }
 }
 
 fn check_weight(weight: u32) -> Result<(), PlaneError> {
-    if (1..=WEIGHT_MAX).contains(&weight) {
-        return Ok(());
+    match (1..=WEIGHT_MAX).contains(&weight) {
+        true => Ok(()),
+        false => Err(wrong("weight", weight, "1 to 64")),
     }
-    let found = weight.to_string();
-    Err(PlaneError::Config { key: "weight", found, allowed: "1 to 64" })
 }
 
 impl Plane {
@@ -305,9 +243,8 @@ impl Plane {
         groups(&config)?;
         let listener = Listener::bind(&config.socket, config.socket_mode)?;
         let socket = listener.socket().try_clone_to_owned();
-        let duplicated =
-            |source| PlaneError::Os { tried: "duplicating the listener".into(), source };
-        let mut plane = Self::start_at(socket.map_err(duplicated)?, config, handler)?;
+        let socket = socket.map_err(os("duplicating the listener"))?;
+        let mut plane = Self::start_at(socket, config, handler)?;
         plane._listener = Some(listener);
         Ok(plane)
     }
@@ -319,20 +256,19 @@ impl Plane {
     /// As [`start`](Self::start).
     pub fn start_at(
         listener: OwnedFd,
-        config: PlaneConfig,
+        mut config: PlaneConfig,
         handler: impl Fn(usize) -> Box<dyn Handler> + Send + Sync + 'static,
     ) -> Result<Self, PlaneError> {
         let handler: Arc<MakeHandler> = Arc::new(handler);
         let (per_set, sets) = groups(&config)?;
-        let (limits, lowered) = provide_descriptors(config.limits)?;
+        let lowered = provide_descriptors(&mut config.limits)?;
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let control_wake = Arc::new(eventfd(0, flags).map_err(os("eventfd"))?);
+        let control_wake = eventfd(0, flags).map_err(os("eventfd"))?;
         let mut plane = Self {
             _listener: None,
-            limits,
             lowered,
             letterboxes: Vec::new(),
-            control_wake: Arc::clone(&control_wake),
+            control_wake,
             board: Arc::default(),
             threads: Vec::new(),
         };
@@ -351,18 +287,12 @@ impl Plane {
             }
             slots.push(SetSlots::new(shared));
         }
-        let new_tenants = NewTenants {
-            limit: config.rate_limit,
-            weight: config.weight,
-            classes: config.classes,
-            ready_bits: config.notify == Notify::Qwait,
-        };
-        let parts = (handles, slots);
+        let cpus = config.cpus.clone();
         let board = Arc::clone(&plane.board);
-        let control = Control::new(listener, control_wake, limits, new_tenants, parts, board)
+        let control = Control::new(listener, &plane.control_wake, config, (handles, slots), board)
             .map_err(os("making the control thread's epoll"))?;
         plane.spawn("sdp-control", move || {
-            keep_off(&config.cpus);
+            keep_off(&cpus);
             control.run();
         })?;
         Ok(plane)
@@ -370,8 +300,7 @@ impl Plane {
 
     fn spawn(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), PlaneError> {
         let thread = std::thread::Builder::new().name(name.into()).spawn(run);
-        let started = |source| PlaneError::Os { tried: format!("starting thread {name}"), source };
-        self.threads.push(thread.map_err(started)?);
+        self.threads.push(thread.map_err(os(format!("starting thread {name}")))?);
         Ok(())
     }
 
@@ -382,9 +311,7 @@ impl Plane {
         handler: Arc<MakeHandler>,
         cpu: Option<usize>,
     ) -> Result<CoreHandle, PlaneError> {
-        let letterbox = Letterbox::new()
-            .map_err(|source| PlaneError::Os { tried: "making a core's eventfd".into(), source })?;
-        let letterbox = Arc::new(letterbox);
+        let letterbox = Arc::new(Letterbox::new().map_err(os("making a core's eventfd"))?);
         let (mail, letters) = sync_channel(LETTERS);
         self.letterboxes.push(Arc::clone(&letterbox));
         let box_of_core = Arc::clone(&letterbox);
@@ -402,13 +329,8 @@ impl Plane {
         })?;
         // The thread answers at once, or is gone with its end of the channel.
         let pinned = pin_result.recv().unwrap_or(Err(rustix::io::Errno::SRCH));
-        pinned.map_err(os(&format!("pinning core {} to processor {cpu:?}", config.number)))?;
+        pinned.map_err(os(format!("pinning core {} to processor {cpu:?}", config.number)))?;
         Ok(CoreHandle { set: config.set, mail, letterbox })
-    }
-
-    /// What tenants may have: as configured, or less where the process's descriptors do not reach.
-    pub fn limits(&self) -> &Limits {
-        &self.limits
     }
 
     /// That limits were lowered and why, to be announced.
@@ -419,14 +341,13 @@ impl Plane {
     /// What was counted so far. Cores are not disturbed.
     pub fn report(&self) -> PlaneReport {
         let board = self.board.lock().unwrap_or_else(PoisonError::into_inner);
-        let tenants = board.tenants.iter().filter_map(|(&id, listed)| {
-            let link = listed.link.upgrade()?;
-            let queues = link.geometry.shape().queues;
+        let tenants = board.tenants.values().filter_map(|link| {
+            let link = link.upgrade()?;
             Some(TenantReport {
-                id,
-                pid: listed.pid,
-                uid: listed.uid,
-                queues,
+                id: link.id,
+                pid: link.peer.pid,
+                uid: link.peer.uid,
+                queues: link.geometry.shape().queues,
                 class: link.class.load(Ordering::Relaxed),
                 counts: link.counts(),
             })
@@ -441,8 +362,8 @@ impl Plane {
 
     fn link(&self, tenant: u64) -> Result<Arc<Link>, PlaneError> {
         let board = self.board.lock().unwrap_or_else(PoisonError::into_inner);
-        let listed = board.tenants.get(&tenant).map(|listed| &listed.link);
-        listed.and_then(Weak::upgrade).ok_or(PlaneError::NoSuchTenant(tenant))
+        let link = board.tenants.get(&tenant).and_then(Weak::upgrade);
+        link.ok_or(PlaneError::NoSuchTenant(tenant))
     }
 
     /// Changes a tenant's rate limit; cores see it at its next request.
@@ -471,12 +392,9 @@ impl Plane {
             link.queues.iter().for_each(|pair| pair.set_weight(weight));
             return Ok(());
         };
-        let wrong = || PlaneError::Config {
-            key: "queue",
-            found: queue.to_string(),
-            allowed: "a queue that the tenant has",
-        };
-        link.queues.get(queue as usize).ok_or_else(wrong)?.set_weight(weight);
+        let pair = link.queues.get(queue as usize);
+        pair.ok_or_else(|| wrong("queue", queue, "a queue that the tenant has"))?
+            .set_weight(weight);
         Ok(())
     }
 
@@ -487,8 +405,7 @@ impl Plane {
     /// [`PlaneError::NoSuchTenant`], [`PlaneError::Config`] for a class that there is not.
     pub fn set_class(&self, tenant: u64, class: u8) -> Result<(), PlaneError> {
         if class >= CLASSES {
-            let found = class.to_string();
-            return Err(PlaneError::Config { key: "class", found, allowed: "0 to 7" });
+            return Err(wrong("class", class, "0 to 7"));
         }
         self.link(tenant)?.class.store(class, Ordering::Relaxed);
         for letterbox in &self.letterboxes {
@@ -507,7 +424,7 @@ impl Plane {
 
 impl Drop for Plane {
     fn drop(&mut self) {
-        let _ = rustix::io::write(&*self.control_wake, &1u64.to_ne_bytes());
+        let _ = rustix::io::write(&self.control_wake, &1u64.to_ne_bytes());
         for letterbox in &self.letterboxes {
             letterbox.stop.store(true, Ordering::Release);
             letterbox.ring();
@@ -521,17 +438,17 @@ impl Drop for Plane {
 
 /// Raises the soft limit of open files to what the plane's limits need. Where the hard limit is below that:
 /// lower limits, and a line about it.
-fn provide_descriptors(limits: Limits) -> Result<(Limits, Option<String>), PlaneError> {
+fn provide_descriptors(limits: &mut Limits) -> Result<Option<String>, PlaneError> {
     let needed = limits.open_files();
     let now = rustix::process::getrlimit(Resource::Nofile);
     let reaches = |limit: Option<u64>| limit.is_none_or(|limit| limit >= needed);
     if reaches(now.current) {
-        return Ok((limits, None));
+        return Ok(None);
     }
     let maximum = now.maximum.map(|maximum| maximum.max(needed));
     let raised = Rlimit { current: Some(needed), maximum };
     if rustix::process::setrlimit(Resource::Nofile, raised).is_ok() {
-        return Ok((limits, None));
+        return Ok(None);
     }
     // Without the privilege, up to the hard limit.
     let most = Rlimit { current: now.maximum, ..now };
@@ -546,9 +463,10 @@ fn provide_descriptors(limits: Limits) -> Result<(Limits, Option<String>), Plane
     let note = format!(
         "tenants have {} descriptors instead of {}, {} of them one user: found a limit of {open_files} open \
          files; raise it to {needed} (`ulimit -Hn`, `LimitNOFILE`)",
-        lowered.descriptors, limits.descriptors, lowered.descriptors_per_uid
+        lowered.all.descriptors, limits.all.descriptors, lowered.per_uid.descriptors
     );
-    Ok((lowered, Some(note)))
+    *limits = lowered;
+    Ok(Some(note))
 }
 
 /// Keeps the calling thread off these processors, where it may run on others.
@@ -575,7 +493,7 @@ fn pin(cpu: usize) -> Result<(), rustix::io::Errno> {
 
 fn listen(path: &Path, mode: u32) -> Result<OwnedFd, PlaneError> {
     let tried = |what: &str| format!("{what} {}", path.display());
-    let address = SocketAddrUnix::new(path).map_err(os(&tried("taking as a socket's path")))?;
+    let address = SocketAddrUnix::new(path).map_err(os(tried("taking as a socket's path")))?;
     let socket = || {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
@@ -589,14 +507,12 @@ fn listen(path: &Path, mode: u32) -> Result<OwnedFd, PlaneError> {
         if rustix::net::connect(&probe, &address) != Err(rustix::io::Errno::CONNREFUSED) {
             return Err(PlaneError::InUse(path.into()));
         }
-        let removed = |source| PlaneError::Os { tried: tried("removing the old socket"), source };
-        std::fs::remove_file(path).map_err(removed)?;
+        std::fs::remove_file(path).map_err(os(tried("removing the old socket")))?;
     }
     let listener = socket().map_err(os("making a socket"))?;
-    rustix::net::bind(&listener, &address).map_err(os(&tried("binding")))?;
+    rustix::net::bind(&listener, &address).map_err(os(tried("binding")))?;
     let permissions = std::fs::Permissions::from_mode(mode);
-    let changed = |source| PlaneError::Os { tried: tried("changing permissions of"), source };
-    std::fs::set_permissions(path, permissions).map_err(changed)?;
-    rustix::net::listen(&listener, 128).map_err(os(&tried("listening at")))?;
+    std::fs::set_permissions(path, permissions).map_err(os(tried("changing permissions of")))?;
+    rustix::net::listen(&listener, 128).map_err(os(tried("listening at")))?;
     Ok(listener)
 }

@@ -90,21 +90,12 @@ impl Table {
 
     /// Takes out the queues of a slot. The round goes on where it was.
     fn take_out(&mut self, slot: u32) -> Vec<(Doorbell, Entry)> {
-        let (mut out, mut cursor) = (Vec::new(), self.cursor);
-        let all = self.doorbells.drain(..).zip(self.entries.drain(..));
-        let mut kept = (Vec::new(), Vec::new());
-        for (index, (doorbell, entry)) in all.enumerate() {
-            if entry.slot == slot {
-                cursor -= usize::from(index < self.cursor);
-                out.push((doorbell, entry));
-            } else {
-                kept.0.push(doorbell);
-                kept.1.push(entry);
-            }
-        }
-        (self.doorbells, self.entries) = kept;
+        let all = self.doorbells.drain(..).zip(self.entries.drain(..)).enumerate();
+        let (out, kept): (Vec<_>, Vec<_>) = all.partition(|(_, (_, entry))| entry.slot == slot);
+        let cursor = kept.iter().filter(|(index, _)| *index < self.cursor).count();
+        (self.doorbells, self.entries) = kept.into_iter().map(|(_, queue)| queue).unzip();
         self.cursor = if cursor < self.entries.len() { cursor } else { 0 };
-        out
+        out.into_iter().map(|(_, queue)| queue).collect()
     }
 }
 
@@ -158,16 +149,16 @@ impl Spinner {
     #[inline]
     pub(crate) fn next(&mut self) -> Option<Spun> {
         (0..self.tables.len()).find_map(|class| {
-            if self.dpdk { self.next_dpdk(class) } else { self.next_plain(class) }
+            if self.dpdk { self.next_of::<true>(class) } else { self.next_of::<false>(class) }
         })
     }
 
     #[inline]
-    fn next_plain(&mut self, class: usize) -> Option<Spun> {
+    fn next_of<const DPDK: bool>(&mut self, class: usize) -> Option<Spun> {
         let table = &mut self.tables[class];
         for _ in 0..table.doorbells.len() {
             let index = table.advance();
-            if table.doorbells[index].load(Ordering::Acquire) == 0 {
+            if !DPDK && table.doorbells[index].load(Ordering::Acquire) == 0 {
                 continue;
             }
             let entry = &table.entries[index];
@@ -175,30 +166,15 @@ impl Spinner {
             if pair.is_aside() || self.shared && !pair.try_lock() {
                 continue;
             }
-            // Again, under the lock: another core may have served it meanwhile.
-            let count = table.doorbells[index].load(Ordering::Acquire);
-            if count > 0 {
-                return Some(Spun { slot: entry.slot, bit: entry.bit, count, class, entry: index });
-            }
-            if self.shared {
-                pair.unlock();
-            }
-        }
-        None
-    }
-
-    fn next_dpdk(&mut self, class: usize) -> Option<Spun> {
-        let table = &mut self.tables[class];
-        for _ in 0..table.entries.len() {
-            let index = table.advance();
-            let entry = &table.entries[index];
-            let pair = entry.pair();
-            if pair.is_aside() || self.shared && !pair.try_lock() {
-                continue;
-            }
-            let count = (entry.rx_burst)(entry, &mut self.burst) as u32;
-            // The burst's contents count as read, as an application would.
-            std::hint::black_box(&self.burst);
+            let count = if DPDK {
+                let found = (entry.rx_burst)(entry, &mut self.burst) as u32;
+                // The burst's contents count as read, as an application would.
+                std::hint::black_box(&self.burst);
+                found
+            } else {
+                // Again, under the lock: another core may have served it meanwhile.
+                table.doorbells[index].load(Ordering::Acquire)
+            };
             if count > 0 {
                 return Some(Spun { slot: entry.slot, bit: entry.bit, count, class, entry: index });
             }

@@ -10,9 +10,8 @@ use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
 use services::{
-    Decapsulation, DecapsulationConfig, Decryption, DispatchConfig, Dispatcher, Encapsulation,
-    EncapsulationConfig, Encryption, Kernel, Raid, ReedSolomon, RequestHeader, Service, Steering,
-    SteeringConfig,
+    Decapsulation, Decryption, DispatchConfig, Dispatcher, Encapsulation, Encryption, Kernel, Raid,
+    ReedSolomon, RequestHeader, Service, Steering, SteeringConfig, TunnelConfig,
 };
 use wire::{Endpoint, emit_udp_packet};
 
@@ -67,10 +66,10 @@ fn datagram(port: u16, dst: Ipv4Addr, length: usize) -> Vec<u8> {
 
 fn tunnel(checksum: bool, length: usize) {
     let [local, remote] = ["2001:db8::1", "2001:db8::2"].map(|text| text.parse().expect("IPv6"));
-    let mut config = EncapsulationConfig::new(local, remote);
+    let mut config = TunnelConfig::new(local, remote);
     (config.checksum, config.mtu) = (checksum, 1_600);
     let mut entry = Encapsulation::new(config).expect("a tunnel");
-    let mut exit = Decapsulation::new(DecapsulationConfig::new(remote, local)).expect("a tunnel");
+    let mut exit = Decapsulation::new(TunnelConfig::new(remote, local)).expect("a tunnel");
     let packet = datagram(1, Ipv4Addr::new(10, 0, 0, 2), length);
     let mut outer = vec![0; entry.reply_len_max(length)];
     entry.serve(&packet, &mut outer).expect("served");

@@ -3,56 +3,30 @@
 //! Request: a whole IPv6 packet, from its header on. Reply: the IPv4 packet, with the congestion that the outer header
 //! met (RFC 6040) and, in a uniform tunnel, with the outer codepoint.
 
-use std::net::Ipv6Addr;
+use wire::Ipv4View;
 
-use wire::{Ipv4View, checksum::update_u16};
-
-use crate::ecn::{self, DscpModel};
-use crate::encapsulation::TunnelError;
+use crate::ecn;
+use crate::encapsulation::{TunnelConfig, TunnelError, set_header_word};
 use crate::refused::{Layer, Refused};
 use crate::service::{Service, room};
 use crate::{gre, ipv6};
 
-/// Offset of the checksum in an IPv4 header (RFC 791 §3.1).
-const IPV4_CHECKSUM: usize = 10;
-
-/// How a tunnel's exit is set up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct DecapsulationConfig {
-    /// This end's address: only packets to it are taken.
-    pub local: Ipv6Addr,
-    /// The other end's address: only packets from it are taken. Anybody can forge it: GRE protects from nothing.
-    pub remote: Ipv6Addr,
-    /// The key that every packet must carry; `None`: it must carry none (RFC 2890 §2.1).
-    pub key: Option<u32>,
-    /// Whether packets must be numbered in order. Late ones and copies are refused (RFC 2890 §2.2); if false, numbers
-    /// are not looked at.
-    pub sequence: bool,
-    /// What happens to the differentiated services codepoint.
-    pub dscp: DscpModel,
-}
-
-impl DecapsulationConfig {
-    /// A plain tunnel: no key, numbers ignored, uniform codepoint.
-    pub fn new(local: Ipv6Addr, remote: Ipv6Addr) -> Self {
-        Self { local, remote, key: None, sequence: false, dscp: DscpModel::Uniform }
-    }
-}
-
 /// The exit of a tunnel.
 #[derive(Debug)]
 pub struct Decapsulation {
-    config: DecapsulationConfig,
+    config: TunnelConfig,
     /// Number of the last packet that was taken.
     last: Option<u32>,
 }
 
 impl Decapsulation {
-    /// A tunnel's exit.
+    /// A tunnel's exit, which takes packets to its `local` from its `remote` address alone (anybody can forge that: GRE
+    /// protects from nothing), with exactly this key, and where they are to be numbered only in order (RFC 2890 §2). It
+    /// does not look at what concerns sending.
     ///
     /// # Errors
     /// [`TunnelError`] for a codepoint out of range.
-    pub fn new(config: DecapsulationConfig) -> Result<Self, TunnelError> {
+    pub fn new(config: TunnelConfig) -> Result<Self, TunnelError> {
         TunnelError::check_dscp(config.dscp)?;
         Ok(Self { config, last: None })
     }
@@ -106,12 +80,8 @@ impl Service for Decapsulation {
         let out = room(reply, packet.len())?;
         out.copy_from_slice(packet);
         if class != old_class {
-            let old = u16::from_be_bytes([packet[0], old_class]);
-            let new = u16::from_be_bytes([packet[0], class]);
-            let checksum = [packet[IPV4_CHECKSUM], packet[IPV4_CHECKSUM + 1]];
-            let checksum = update_u16(u16::from_be_bytes(checksum), old, new);
-            out[1] = class;
-            out[IPV4_CHECKSUM..IPV4_CHECKSUM + 2].copy_from_slice(&checksum.to_be_bytes());
+            // The class is the lower byte of the first word.
+            set_header_word(out, 0, u16::from_be_bytes([packet[0], class]));
         }
         if self.config.sequence {
             self.last = gre.sequence;

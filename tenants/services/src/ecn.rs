@@ -18,13 +18,6 @@ pub enum DscpModel {
     Pipe(u8),
 }
 
-impl DscpModel {
-    /// Whether a pipe's codepoint fits its field.
-    pub(crate) fn is_valid(self) -> bool {
-        !matches!(self, DscpModel::Pipe(codepoint) if codepoint > 0x3f)
-    }
-}
-
 /// The outer traffic class. ECN is copied, "normal mode" (RFC 6040 §4.1).
 #[inline]
 pub(crate) fn encapsulate(inner: u8, model: DscpModel) -> u8 {

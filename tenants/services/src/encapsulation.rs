@@ -4,9 +4,9 @@
 //! header (40 bytes), GRE header (4 to 16 bytes), the packet.
 //!
 //! ```
-//! use services::{Encapsulation, EncapsulationConfig, Service};
+//! use services::{Encapsulation, TunnelConfig, Service};
 //!
-//! let mut config = EncapsulationConfig::new("2001:db8::1".parse()?, "2001:db8::2".parse()?);
+//! let mut config = TunnelConfig::new("2001:db8::1".parse()?, "2001:db8::2".parse()?);
 //! config.key = Some(7);
 //! let mut tunnel = Encapsulation::new(config)?;
 //!
@@ -48,16 +48,16 @@ const IPV6_MTU_MIN: usize = 1_280;
 /// The largest packet that an IPv6 header can describe.
 const IPV6_PACKET_MAX: usize = ipv6::HEADER_LEN + u16::MAX as usize;
 
-/// How a tunnel's entry is set up.
+/// How an end of a tunnel is set up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct EncapsulationConfig {
+pub struct TunnelConfig {
     /// This end's address.
     pub local: Ipv6Addr,
     /// The other end's address.
     pub remote: Ipv6Addr,
-    /// The key that every packet carries, if any (RFC 2890 §2.1).
+    /// The key that every packet carries; `None`: none does (RFC 2890 §2.1).
     pub key: Option<u32>,
-    /// Whether packets are numbered, from zero (RFC 2890 §2.2).
+    /// Whether packets are numbered, from zero (RFC 2890 §2.2). If not, an exit does not look at numbers.
     pub sequence: bool,
     /// Whether the GRE checksum is sent (RFC 2784 §2.5). It covers the packet: costs a pass over it.
     pub checksum: bool,
@@ -73,7 +73,7 @@ pub struct EncapsulationConfig {
     pub forwarding: bool,
 }
 
-impl EncapsulationConfig {
+impl TunnelConfig {
     /// A plain tunnel: no key, no numbers, no checksum, uniform codepoint, hop limit 64, MTU 1,500, not forwarding.
     pub fn new(local: Ipv6Addr, remote: Ipv6Addr) -> Self {
         Self {
@@ -103,11 +103,10 @@ pub struct TunnelError {
 impl TunnelError {
     /// Fails where `dscp` is a pipe of a codepoint that does not exist.
     pub(crate) fn check_dscp(dscp: DscpModel) -> Result<(), TunnelError> {
-        let DscpModel::Pipe(codepoint) = dscp else { return Ok(()) };
-        if dscp.is_valid() {
-            return Ok(());
-        }
-        let found = usize::from(codepoint);
+        let found = match dscp {
+            DscpModel::Pipe(codepoint) if codepoint > 0x3f => codepoint.into(),
+            DscpModel::Pipe(_) | DscpModel::Uniform => return Ok(()),
+        };
         Err(TunnelError { field: "dscp", found, expected: "a codepoint has six bits, 0 to 63" })
     }
 }
@@ -115,7 +114,7 @@ impl TunnelError {
 /// The entry of a tunnel.
 #[derive(Debug)]
 pub struct Encapsulation {
-    config: EncapsulationConfig,
+    config: TunnelConfig,
     /// Number of the next packet.
     next: u32,
 }
@@ -125,7 +124,7 @@ impl Encapsulation {
     ///
     /// # Errors
     /// [`TunnelError`] for an MTU, a flow label, a hop limit or a codepoint out of range.
-    pub fn new(config: EncapsulationConfig) -> Result<Self, TunnelError> {
+    pub fn new(config: TunnelConfig) -> Result<Self, TunnelError> {
         let error = |field, found, expected| Err(TunnelError { field, found, expected });
         TunnelError::check_dscp(config.dscp)?;
         if !(IPV6_MTU_MIN..=IPV6_PACKET_MAX).contains(&config.mtu) {
@@ -210,7 +209,9 @@ impl Service for Encapsulation {
         let (outer, packet) = out.split_at_mut(overhead);
         packet.copy_from_slice(&request[..length]);
         if self.config.forwarding {
-            take_a_hop(packet);
+            // Time to live is the upper byte.
+            let word = u16::from_be_bytes([inner.ttl() - 1, packet[IPV4_TTL + 1]]);
+            set_header_word(packet, IPV4_TTL, word);
         }
         let header = ipv6::Header {
             traffic_class: ecn::encapsulate(inner.dscp() << 2 | inner.ecn(), self.config.dscp),
@@ -237,13 +238,10 @@ impl Service for Encapsulation {
     }
 }
 
-/// Takes one from the time to live of an IPv4 packet that has some, and updates its checksum (RFC 1141, RFC 1624).
-fn take_a_hop(packet: &mut [u8]) {
-    let word = |at: usize, packet: &[u8]| u16::from_be_bytes([packet[at], packet[at + 1]]);
-    let old = word(IPV4_TTL, packet);
-    // Time to live is the upper byte.
-    let new = old - 0x0100;
-    let checksum = update_u16(word(IPV4_CHECKSUM, packet), old, new);
-    packet[IPV4_TTL..IPV4_TTL + 2].copy_from_slice(&new.to_be_bytes());
+/// Sets the word at `at` of an IPv4 header, and updates the header's checksum (RFC 1141, RFC 1624).
+pub(crate) fn set_header_word(packet: &mut [u8], at: usize, new: u16) {
+    let word = |at: usize| u16::from_be_bytes([packet[at], packet[at + 1]]);
+    let checksum = update_u16(word(IPV4_CHECKSUM), word(at), new);
+    packet[at..at + 2].copy_from_slice(&new.to_be_bytes());
     packet[IPV4_CHECKSUM..IPV4_CHECKSUM + 2].copy_from_slice(&checksum.to_be_bytes());
 }

@@ -23,10 +23,10 @@
 //! each square part of which can be inverted; that is why every loss of up to `m` fragments can be repaired.
 
 use crate::galois::{Element, Products};
-use crate::kernel::Kernel;
 use crate::matrix::invert;
 use crate::refused::Refused;
 use crate::service::{Service, room};
+use crate::unsafe_galois::Kernel;
 
 /// Most fragments, data and parity together: the field's elements.
 const FRAGMENTS_MAX: usize = 256;
@@ -127,31 +127,9 @@ impl ReedSolomon {
             }
             next = fragment + 1;
         }
-        let k = self.data;
-        let survivors: Box<[usize]> =
-            (0..total).filter(|fragment| !lost.contains(fragment)).take(k).collect();
-        // Rows of the generator: the fragments as sums of the data.
-        let generator = |row: usize, column: usize| match row {
-            row if row < k => Element(u8::from(row == column)),
-            row => cauchy(row, column),
-        };
-        let mut matrix: Vec<Element> = survivors
-            .iter()
-            .flat_map(|&row| (0..k).map(move |column| generator(row, column)))
-            .collect();
-        // The data as sums of the survivors. Every square part of a Cauchy matrix is regular, so there is one.
-        let inverse = invert(&mut matrix, k)
-            .ok_or(ErasureError::TooManyLost { lost: lost.len(), parity: self.parity })?;
-        let factor = |row: usize, survivor: usize| {
-            let term = |i: usize| generator(row, i).mul(inverse[i * k + survivor]);
-            (0..k).map(term).fold(Element::ZERO, Element::add)
-        };
-        let products = lost
-            .iter()
-            .flat_map(|&row| (0..k).map(move |survivor| (row, survivor)))
-            .map(|(row, survivor)| Products::of(factor(row, survivor)))
-            .collect();
-        Ok(Repair { survivors, lost: lost.into(), kernel: self.kernel, products })
+        // Every square part of a Cauchy matrix is regular, so there is a repair.
+        Repair::of((self.data, total), lost, self.kernel, cauchy)
+            .ok_or(ErasureError::TooManyLost { lost: lost.len(), parity: self.parity })
     }
 
     /// Brings back the fragments of `lost` in a stripe of `k + m` fragments, whatever stands in their place.
@@ -159,7 +137,13 @@ impl ReedSolomon {
     /// # Errors
     /// As [`repair`](Self::repair), and [`ErasureError::Stripe`].
     pub fn reconstruct(&self, stripe: &mut [u8], lost: &[usize]) -> Result<(), ErasureError> {
-        self.repair(lost)?.apply(stripe, self.data + self.parity)
+        let repair = self.repair(lost)?;
+        let (found, fragments) = (stripe.len(), self.data + self.parity);
+        if found == 0 || !found.is_multiple_of(fragments) {
+            return Err(ErasureError::Stripe { found, fragments });
+        }
+        repair.apply(stripe, found / fragments);
+        Ok(())
     }
 }
 
@@ -202,13 +186,35 @@ impl Repair {
         &self.lost
     }
 
-    /// Repairs a whole stripe of `fragments` in place.
-    fn apply(&self, stripe: &mut [u8], fragments: usize) -> Result<(), ErasureError> {
-        let found = stripe.len();
-        if found == 0 || !found.is_multiple_of(fragments) {
-            return Err(ErasureError::Stripe { found, fragments });
-        }
-        let length = found / fragments;
+    /// The repair of `lost`, ascending, in a linear code of `total` fragments, the first `k` of them data. `parity` is
+    /// the factor of a parity fragment (from `k` on) and a data fragment. `None`: the others do not suffice.
+    pub(crate) fn of(
+        (k, total): (usize, usize),
+        lost: &[usize],
+        kernel: Kernel,
+        parity: impl Fn(usize, usize) -> Element,
+    ) -> Option<Self> {
+        let survivors: Box<[usize]> =
+            (0..total).filter(|fragment| !lost.contains(fragment)).take(k).collect();
+        // Rows of the generator: the fragments as sums of the data.
+        let generator = |row: usize, column: usize| match row < k {
+            true => Element(u8::from(row == column)),
+            false => parity(row, column),
+        };
+        let entry = |at: usize| generator(survivors[at / k], at % k);
+        let mut matrix: Vec<Element> = (0..k * k).map(entry).collect();
+        // The data as sums of the survivors.
+        let inverse = invert(&mut matrix, k)?;
+        let factor = |at: usize| {
+            let term = |i: usize| generator(lost[at / k], i).mul(inverse[i * k + at % k]);
+            Products::of((0..k).map(term).fold(Element::ZERO, Element::add))
+        };
+        let products = (0..lost.len() * k).map(factor).collect();
+        Some(Self { survivors, lost: lost.into(), kernel, products })
+    }
+
+    /// Repairs a whole stripe of fragments of `length` bytes in place.
+    pub(crate) fn apply(&self, stripe: &mut [u8], length: usize) {
         let rows = self.products.chunks_exact(self.survivors.len());
         for (&lost, factors) in self.lost.iter().zip(rows) {
             let (before, rest) = stripe.split_at_mut(lost * length);
@@ -223,7 +229,6 @@ impl Repair {
                 self.kernel.add_product(products, source, out);
             }
         }
-        Ok(())
     }
 }
 

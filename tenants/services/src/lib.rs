@@ -36,7 +36,6 @@ mod erasure;
 mod galois;
 mod gre;
 mod ipv6;
-mod kernel;
 mod maglev;
 mod matrix;
 mod raid;
@@ -47,17 +46,18 @@ mod steering;
 mod unsafe_galois;
 
 pub use crypto::{Decryption, Encryption, KEY_LEN};
-pub use decapsulation::{Decapsulation, DecapsulationConfig};
+pub use decapsulation::Decapsulation;
 pub use dispatch::{
     DISPATCH_VERSION, DispatchConfig, DispatchConfigError, Dispatcher, FLAG_KEYED, FLAG_ONE_WAY,
     NotOutstanding, PREPARED_HEADER_LEN, REQUEST_HEADER_LEN, RequestHeader, WORKERS_MAX,
 };
 pub use ecn::DscpModel;
-pub use encapsulation::{Encapsulation, EncapsulationConfig, TunnelError};
+pub use encapsulation::{Encapsulation, TunnelConfig, TunnelError};
 pub use erasure::{ErasureError, ReedSolomon, Repair};
 pub use galois::Element;
-pub use kernel::Kernel;
 pub use raid::{LostBlocks, Raid, RaidError};
 pub use refused::{Layer, Refused};
 pub use service::Service;
-pub use steering::{BackendId, Steering, SteeringConfig, SteeringError, SteeringStats};
+pub use sessions::BackendId;
+pub use steering::{Steering, SteeringConfig, SteeringError, SteeringStats};
+pub use unsafe_galois::Kernel;

@@ -21,6 +21,9 @@ pub(crate) fn invert(matrix: &mut [Element], n: usize) -> Option<Vec<Element>> {
         }
         for row in (0..n).filter(|&row| row != column) {
             let factor = matrix[row * n + column];
+            if factor == Element::ZERO {
+                continue;
+            }
             for side in [&mut *matrix, &mut inverse] {
                 for i in 0..n {
                     let term = factor.mul(side[column * n + i]);

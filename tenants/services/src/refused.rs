@@ -3,36 +3,28 @@
 use wire::WireError;
 
 /// The part of a request that a refusal is about.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, strum::Display)]
 pub enum Layer {
     /// The Ethernet header.
     Ethernet,
     /// The IPv4 header: of a tunnel's inner packet, or of a packet to steer.
+    #[strum(to_string = "IPv4")]
     Ipv4,
     /// The tunnel's IPv6 header, its destination options included.
+    #[strum(to_string = "IPv6")]
     Ipv6,
     /// The GRE header.
+    #[strum(to_string = "GRE")]
     Gre,
     /// The TCP header.
+    #[strum(to_string = "TCP")]
     Tcp,
     /// The UDP header.
+    #[strum(to_string = "UDP")]
     Udp,
     /// The header of a request to dispatch.
+    #[strum(to_string = "dispatch")]
     Dispatch,
-}
-
-impl core::fmt::Display for Layer {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str(match self {
-            Layer::Ethernet => "Ethernet",
-            Layer::Ipv4 => "IPv4",
-            Layer::Ipv6 => "IPv6",
-            Layer::Gre => "GRE",
-            Layer::Tcp => "TCP",
-            Layer::Udp => "UDP",
-            Layer::Dispatch => "dispatch",
-        })
-    }
 }
 
 /// A request that was not served, and why. The reply holds nothing of meaning.

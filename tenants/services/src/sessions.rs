@@ -14,6 +14,13 @@ const HAND_SLOTS: usize = 8;
 /// Slots that it passes at most to find one to evict.
 const EVICTION_SLOTS_MAX: usize = 64;
 
+/// A backend, until it is removed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub struct BackendId {
+    pub(crate) number: u16,
+    pub(crate) generation: u16,
+}
+
 /// One session.
 #[derive(Debug, Clone, Copy, Default)]
 #[repr(C)]
@@ -23,18 +30,10 @@ struct Slot {
     last_seen: Instant,
     /// The lower half of the key's hash: its home slot.
     hash: u32,
-    backend: u16,
-    generation: u16,
+    backend: BackendId,
 }
 
 const _: () = assert!(size_of::<Slot>() == 32, "two slots in a cache line");
-
-/// Which backend a session is with; stale where the backend's generation has gone on.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Assignment {
-    pub backend: u16,
-    pub generation: u16,
-}
 
 /// What an insertion did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -92,7 +91,7 @@ impl Sessions {
 
     /// The session's backend, if it is known and not idle too long; its idle time begins anew.
     #[inline]
-    pub(crate) fn touch(&mut self, key: u128, hash: u64, now: Instant) -> Option<Assignment> {
+    pub(crate) fn touch(&mut self, key: u128, hash: u64, now: Instant) -> Option<BackendId> {
         let at = self.find(key, hash)?;
         let idle_max = self.idle_max;
         let slot = &mut self.slots[at];
@@ -100,7 +99,7 @@ impl Sessions {
             return None;
         }
         slot.last_seen = slot.last_seen.max(now);
-        Some(Assignment { backend: slot.backend, generation: slot.generation })
+        Some(slot.backend)
     }
 
     /// Records a session, or its new backend.
@@ -108,12 +107,11 @@ impl Sessions {
         &mut self,
         key: u128,
         hash: u64,
-        assignment: Assignment,
+        backend: BackendId,
         now: Instant,
     ) -> Inserted {
         debug_assert_ne!(key, 0, "an empty slot's key");
-        let Assignment { backend, generation } = assignment;
-        let slot = Slot { key, last_seen: now, hash: hash as u32, backend, generation };
+        let slot = Slot { key, last_seen: now, hash: hash as u32, backend };
         if let Some(at) = self.find(key, hash) {
             self.slots[at] = slot;
             return Inserted { recorded: true, ..Inserted::default() };
@@ -200,8 +198,8 @@ mod tests {
         (key as u64).wrapping_mul(0x5bd1) | 0x7
     }
 
-    fn assignment(backend: u16) -> Assignment {
-        Assignment { backend, generation: backend / 2 }
+    fn assignment(number: u16) -> BackendId {
+        BackendId { number, generation: number / 2 }
     }
 
     proptest! {

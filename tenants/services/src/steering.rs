@@ -36,7 +36,7 @@ use wire::{Ipv4View, Protocol};
 use crate::maglev::{Candidate, Maglev};
 use crate::refused::{Layer, Refused};
 use crate::service::{Service, room};
-use crate::sessions::{Assignment, Sessions};
+use crate::sessions::{BackendId, Sessions};
 
 /// Most backends that a steerer can be made for.
 const BACKENDS_LIMIT: usize = 4_096;
@@ -73,13 +73,6 @@ impl SteeringConfig {
         let idle_max = Duration::from_secs(300);
         Self { virtual_addr, key, sessions_max: 1 << 16, backends_max: 64, idle_max }
     }
-}
-
-/// A backend, until it is removed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct BackendId {
-    number: u16,
-    generation: u16,
 }
 
 /// A set-up or a change of the backends that cannot be.
@@ -265,17 +258,17 @@ impl Steering {
     fn backend_of(&mut self, key: u128) -> Result<Ipv4Addr, Refused> {
         let hash = self.hasher.hash(&key.to_ne_bytes());
         let known = self.sessions.touch(key, hash, self.now);
-        if let Some(Assignment { backend, generation }) = known {
-            let backend = &self.backends[usize::from(backend)];
-            if backend.generation == generation {
+        if let Some(id) = known {
+            let backend = &self.backends[usize::from(id.number)];
+            if backend.generation == id.generation {
                 self.stats.known += 1;
                 return Ok(backend.addr);
             }
         }
         let number = self.maglev.pick(hash).ok_or(Refused::NoBackend)?;
         let backend = &self.backends[usize::from(number)];
-        let assignment = Assignment { backend: number, generation: backend.generation };
-        let inserted = self.sessions.insert(key, hash, assignment, self.now);
+        let id = BackendId { number, generation: backend.generation };
+        let inserted = self.sessions.insert(key, hash, id, self.now);
         self.stats.moved += u64::from(known.is_some());
         self.stats.new += u64::from(known.is_none());
         self.stats.expired += inserted.expired;

@@ -78,21 +78,19 @@ pub fn open(args: &ServeArgs) -> anyhow::Result<Opened> {
         Some(path) => GatewayFile::load(path).map(|(text, settings)| (Some(text), settings))?,
         None => (None, GatewayFile::in_lab(end).check()?),
     };
-    let (lab, interface, next_hop) = match &settings.device {
-        Device::Interface(name, next_hop) => (None, name.as_str(), *next_hop),
-        Device::Lab(name, LabEnd::Dataplane) => {
-            (Some(lab(name)?), DATAPLANE_INTERFACE, MacAddr(CLIENT_MAC))
+    let (lab, interface, next_hop, opened) = match &settings.device {
+        Device::Interface(name, next_hop) => {
+            (None, name.as_str(), *next_hop, open_queue(name, &settings))
         }
-        Device::Lab(name, LabEnd::Client) => {
-            (Some(lab(name)?), CLIENT_INTERFACE, MacAddr(DATAPLANE_MAC))
+        Device::Lab(name, end) => {
+            let lab = lab(name)?;
+            let (interface, next_hop, namespace) = match end {
+                LabEnd::Dataplane => (DATAPLANE_INTERFACE, CLIENT_MAC, lab.dataplane()),
+                LabEnd::Client => (CLIENT_INTERFACE, DATAPLANE_MAC, lab.client()),
+            };
+            let opened = in_namespace(namespace, || open_queue(interface, &settings))?;
+            (Some(lab), interface, MacAddr(next_hop), opened)
         }
-    };
-    let opened = match (&lab, &settings.device) {
-        (Some(lab), Device::Lab(_, LabEnd::Client)) => {
-            in_namespace(lab.client(), || open_queue(interface, &settings))?
-        }
-        (Some(lab), _) => in_namespace(lab.dataplane(), || open_queue(interface, &settings))?,
-        (None, _) => open_queue(interface, &settings),
     };
     let Queue { socket, program, region, rx_buffers, description } =
         opened.with_context(|| format!("cannot open interface '{interface}' for the gateway"))?;

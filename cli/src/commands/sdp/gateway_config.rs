@@ -10,7 +10,7 @@ use std::time::Duration;
 use anyhow::{Context, bail};
 use configfile::{in_range, network};
 use serde::{Deserialize, Serialize};
-use services::{EncapsulationConfig, SteeringConfig};
+use services::{SteeringConfig, TunnelConfig};
 use tailplane::MacAddr;
 
 use service::config::{HugePagesSetting, MemoryConfig};
@@ -53,11 +53,11 @@ pub struct GatewayFile {
 }
 
 /// `[network]`: the lab, or an interface of this machine.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Network {
     /// The lab where no interface is named. Made if it is not up.
-    pub lab: String,
+    pub lab: Option<String>,
     /// Which end of it.
     pub end: LabEnd,
     /// An interface in the namespace that the command runs in.
@@ -68,20 +68,8 @@ pub struct Network {
     pub queue: u32,
 }
 
-impl Default for Network {
-    fn default() -> Self {
-        Self {
-            lab: DEFAULT_PREFIX.to_owned(),
-            end: LabEnd::default(),
-            interface: None,
-            next_hop: None,
-            queue: 0,
-        }
-    }
-}
-
 /// `[tunnel]`: GRE over IPv6 (RFC 2784, RFC 2890, RFC 7676). The other end is set up alike.
-#[derive(Clone, Debug, Deserialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Tunnel {
     /// This end's address.
@@ -94,24 +82,10 @@ pub struct Tunnel {
     pub sequence: bool,
     /// Whether a GRE checksum is sent.
     pub checksum: bool,
-    /// Hop limit of the outer packets.
-    pub hop_limit: u8,
-    /// Most bytes of an outer packet.
-    pub mtu: usize,
-}
-
-impl Default for Tunnel {
-    fn default() -> Self {
-        Self {
-            local: None,
-            remote: None,
-            key: None,
-            sequence: false,
-            checksum: false,
-            hop_limit: 64,
-            mtu: 1_500,
-        }
-    }
+    /// Hop limit of the outer packets; 64 where nothing is said.
+    pub hop_limit: Option<u8>,
+    /// Most bytes of an outer packet; 1,500 where nothing is said.
+    pub mtu: Option<usize>,
 }
 
 /// `[tenants]`
@@ -130,27 +104,12 @@ pub struct SteeringTable {
     pub virtual_address: Ipv4Addr,
     /// Addresses of the tenants that may serve it; all of the range where nothing is said.
     pub servers: Option<String>,
-    /// Sessions that are remembered, 64 bytes each.
-    #[serde(default = "sessions")]
-    pub sessions: usize,
-    /// Tenants that serve at a time.
-    #[serde(default = "backends")]
-    pub backends: usize,
-    /// Seconds without a packet after which a session is forgotten.
-    #[serde(default = "idle_s")]
-    pub idle_s: u64,
-}
-
-fn sessions() -> usize {
-    1 << 16
-}
-
-fn backends() -> usize {
-    64
-}
-
-fn idle_s() -> u64 {
-    300
+    /// Sessions that are remembered, 64 bytes each; 65,536 where nothing is said.
+    pub sessions: Option<usize>,
+    /// Tenants that serve at a time; 64 where nothing is said.
+    pub backends: Option<usize>,
+    /// Seconds without a packet after which a session is forgotten; 300 where nothing is said.
+    pub idle_s: Option<u64>,
 }
 
 /// `[memory]`: as in `tailplane run`'s file, with a default that fits one queue.
@@ -186,7 +145,7 @@ pub struct GatewaySettings {
     /// Its queue.
     pub queue: u32,
     /// The tunnel.
-    pub tunnel: EncapsulationConfig,
+    pub tunnel: TunnelConfig,
     /// Addresses that tenants may take.
     pub tenants: (Ipv4Addr, u8),
     /// The steering, whose key is drawn by whoever uses it.
@@ -225,8 +184,11 @@ impl GatewayFile {
     /// As [`load`](Self::load).
     pub fn check(&self) -> anyhow::Result<GatewaySettings> {
         in_range("memory.chunks", self.memory.chunks, 1_024, 1 << 26)?;
-        in_range("tunnel.mtu", self.tunnel.mtu, MTU.0, MTU.1)?;
-        in_range("tunnel.hop_limit", self.tunnel.hop_limit, 1, u8::MAX)?;
+        let default = TunnelConfig::new(LAB_DATAPLANE, LAB_CLIENT);
+        let mtu = self.tunnel.mtu.unwrap_or(default.mtu);
+        in_range("tunnel.mtu", mtu, MTU.0, MTU.1)?;
+        let hop_limit = self.tunnel.hop_limit.unwrap_or(default.hop_limit);
+        in_range("tunnel.hop_limit", hop_limit, 1, u8::MAX)?;
         in_range("network.queue", self.network.queue, 0, 1_023)?;
         let device = self.device()?;
         let lab = match &device {
@@ -248,15 +210,9 @@ impl GatewayFile {
         let given = self.tenants.range.as_deref().or(lab.map(|lab| lab.2));
         let tenants = network("tenants.range", given.with_context(|| needed("tenants.range"))?)?;
         let (steering, servers) = self.steering(tenants)?;
-        let Tunnel { key, sequence, checksum, hop_limit, mtu, .. } = self.tunnel;
-        let tunnel = EncapsulationConfig {
-            key,
-            sequence,
-            checksum,
-            hop_limit,
-            mtu,
-            ..EncapsulationConfig::new(local, remote)
-        };
+        let Tunnel { key, sequence, checksum, .. } = self.tunnel;
+        let tunnel =
+            TunnelConfig { local, remote, key, sequence, checksum, hop_limit, mtu, ..default };
         let (queue, memory) = (self.network.queue, self.memory.clone());
         Ok(GatewaySettings { device, queue, tunnel, tenants, steering, servers, memory })
     }
@@ -267,7 +223,8 @@ impl GatewayFile {
             if next_hop.is_some() {
                 bail!("`network.next_hop` goes with `network.interface`; in a lab it is known");
             }
-            return Ok(Device::Lab(lab.clone(), *end));
+            let lab = lab.as_deref().unwrap_or(DEFAULT_PREFIX);
+            return Ok(Device::Lab(lab.to_owned(), *end));
         };
         let text = next_hop.as_deref().with_context(|| {
             format!(
@@ -289,16 +246,18 @@ impl GatewayFile {
         tenants: (Ipv4Addr, u8),
     ) -> anyhow::Result<(Option<SteeringConfig>, (Ipv4Addr, u8))> {
         let Some(table) = &self.steering else { return Ok((None, tenants)) };
-        in_range("steering.idle_s", table.idle_s, 1, 1 << 32)?;
+        let default = SteeringConfig::new(table.virtual_address, [0; 16]);
+        let idle_s = table.idle_s.unwrap_or(default.idle_max.as_secs());
+        in_range("steering.idle_s", idle_s, 1, 1 << 32)?;
         let servers = match &table.servers {
             Some(text) => network("steering.servers", text)?,
             None => tenants,
         };
         let steering = SteeringConfig {
-            sessions_max: table.sessions,
-            backends_max: table.backends,
-            idle_max: Duration::from_secs(table.idle_s),
-            ..SteeringConfig::new(table.virtual_address, [0; 16])
+            sessions_max: table.sessions.unwrap_or(default.sessions_max),
+            backends_max: table.backends.unwrap_or(default.backends_max),
+            idle_max: Duration::from_secs(idle_s),
+            ..default
         };
         // Its own limits, with their reasons.
         services::Steering::new(steering).context("in `[steering]`")?;

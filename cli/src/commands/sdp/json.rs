@@ -1,6 +1,6 @@
 //! Results as JSON, where `--json` asks for them.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use serde::Serialize;
@@ -16,4 +16,22 @@ pub fn write_json(path: &Path, value: &impl Serialize) -> anyhow::Result<()> {
         return Ok(());
     }
     std::fs::write(path, text).with_context(|| format!("cannot write '{}'", path.display()))
+}
+
+/// Writes a value as JSON where a path is given, else prints `text`.
+///
+/// # Errors
+/// As [`write_json`].
+pub fn write_or_print(
+    json: Option<&PathBuf>,
+    value: &impl Serialize,
+    text: &str,
+) -> anyhow::Result<()> {
+    match json {
+        Some(path) => write_json(path, value),
+        None => {
+            print!("{text}");
+            Ok(())
+        }
+    }
 }

@@ -12,7 +12,7 @@ use hdrhistogram::Histogram;
 use serde::Serialize;
 use wire::{Endpoint, Ipv4View, UdpView, emit_udp_packet};
 
-use super::json::write_json;
+use super::json::write_or_print;
 
 /// The first port that packets are sent from: one for each session.
 const FIRST_PORT: u16 = 40_000;
@@ -173,14 +173,12 @@ fn send(
         p99_us: at(0.99),
         max_us: latency_ns.max() as f64 / 1_000.0,
     };
-    match &args.json {
-        Some(path) => write_json(path, &result)?,
-        None => println!(
-            "{answered} of {sent} packets of {} bytes came back; round trip p50 {:.1} us, p99 {:.1}, \
-             max {:.1}",
-            result.bytes, result.p50_us, result.p99_us, result.max_us
-        ),
-    }
+    let text = format!(
+        "{answered} of {sent} packets of {} bytes came back; round trip p50 {:.1} us, p99 {:.1}, \
+         max {:.1}\n",
+        result.bytes, result.p50_us, result.p99_us, result.max_us
+    );
+    write_or_print(args.json.as_ref(), &result, &text)?;
     if answered < sent {
         bail!(
             "{} packets did not come back: is somebody at {to} who echoes (`tailplane sdp packets` \
@@ -210,11 +208,6 @@ fn echo(args: &PacketArgs, tenant: &mut GatewayTenant, stop: &AtomicBool) -> any
         send_packet(tenant, &packet[..len])?;
         counts.echoed += 1;
     }
-    match &args.json {
-        Some(path) => write_json(path, &counts),
-        None => {
-            println!("{} packets echoed, {} others", counts.echoed, counts.others);
-            Ok(())
-        }
-    }
+    let text = format!("{} packets echoed, {} others\n", counts.echoed, counts.others);
+    write_or_print(args.json.as_ref(), &counts, &text)
 }

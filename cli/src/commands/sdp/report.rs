@@ -1,7 +1,5 @@
 //! What a plane counted: for people, and as JSON.
 
-use std::collections::BTreeMap;
-
 use ::gateway::GatewayStats;
 use sdp::{Counts, PlaneReport};
 use serde::{Deserialize, Serialize};
@@ -70,26 +68,15 @@ fn plane_json(
     report: &PlaneReport,
     gateway: Option<GatewayStats>,
 ) -> serde_json::Value {
-    let counts = |counts: &Counts| {
-        let pairs = counts.entries().map(|(name, value)| (name.to_owned(), value.into()));
-        serde_json::Value::Object(pairs.collect())
-    };
-    let tenants = report.tenants.iter().map(|tenant| {
-        serde_json::json!({
-            "id": tenant.id, "pid": tenant.pid, "uid": tenant.uid, "queues": tenant.queues,
-            "class": tenant.class,
-            "counts": counts(&tenant.counts),
-        })
-    });
     serde_json::json!({
         "conditions": {
             "service": args.service, "cores": args.cores, "arrangement": args.arrangement,
             "notify": args.notify.name(), "batch": args.batch, "spin_looks": args.spin_looks,
         },
-        "cores": report.cores.iter().map(counts).collect::<Vec<_>>(),
-        "tenants": tenants.collect::<Vec<_>>(),
-        "gone": counts(&report.gone),
-        "gateway": gateway.map(|stats| stats.entries().collect::<BTreeMap<_, _>>()),
+        "cores": report.cores,
+        "tenants": report.tenants,
+        "gone": report.gone,
+        "gateway": gateway,
         "joined": report.joins.joined,
         "left": report.joins.left,
         "refused": report.joins.refused,

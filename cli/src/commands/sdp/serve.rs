@@ -7,7 +7,7 @@ use anyhow::bail;
 use sdp::{Listener, Notify};
 
 use super::gateway;
-use super::json::write_json;
+use super::json::write_or_print;
 use super::opener::PlaneProcess;
 use super::serve_args::{ServeArgs, plane_config};
 use super::services::service;
@@ -85,16 +85,8 @@ pub fn serve(args: &ServeArgs, stop: &AtomicBool) -> anyhow::Result<()> {
     }
     let protection = plane.protection.clone();
     let mut written = plane.stop()?;
-    match &args.json {
-        Some(path) => {
-            if let Some(conditions) = written.json.get_mut("conditions") {
-                conditions["protection"] = protection.into();
-            }
-            write_json(path, &written.json)
-        }
-        None => {
-            print!("{}", written.text);
-            Ok(())
-        }
+    if let Some(conditions) = written.json.get_mut("conditions") {
+        conditions["protection"] = protection.into();
     }
+    write_or_print(args.json.as_ref(), &written.json, &written.text)
 }

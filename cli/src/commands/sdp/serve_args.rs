@@ -8,22 +8,6 @@ use serde::{Deserialize, Serialize};
 
 use super::gateway_config::LabEnd;
 
-/// A notifier by its name, in a message.
-mod notify_name {
-    use sdp::Notify;
-    use serde::de::Error;
-    use serde::{Deserialize, Deserializer, Serializer};
-
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde calls it so")]
-    pub fn serialize<S: Serializer>(notify: &Notify, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(notify.name())
-    }
-
-    pub fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Notify, D::Error> {
-        String::deserialize(from)?.parse().map_err(D::Error::custom)
-    }
-}
-
 /// Arguments of `tailplane sdp serve`.
 #[derive(Clone, Debug, clap::Args, Serialize, Deserialize)]
 pub struct ServeArgs {
@@ -45,7 +29,6 @@ pub struct ServeArgs {
     pub arrangement: String,
     /// How a core learns of work: `qwait`, `spin` or `spin-dpdk`.
     #[arg(long, default_value = "qwait", value_name = "HOW")]
-    #[serde(with = "notify_name")]
     pub notify: Notify,
     /// What is served: `echo`; `work:NS`, which is busy for NS nanoseconds, then echoes; `encryption`
     /// (AES-256-CBC); `raid:DISKS` (P + Q); `reed-solomon:DATA+PARITY`; `gateway`, tenants' packets to

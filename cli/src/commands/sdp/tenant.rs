@@ -11,7 +11,7 @@ use hdrhistogram::Histogram;
 use sdp::{DoorbellLayout, Shape, SubmitError, Tenant};
 use serde::Serialize;
 
-use super::json::write_json;
+use super::json::write_or_print;
 
 /// Arguments of `tailplane sdp tenant`.
 #[derive(Debug, clap::Args)]
@@ -128,25 +128,13 @@ pub fn tenant(args: &TenantArgs, stop: &AtomicBool) -> anyhow::Result<()> {
     let start = Instant::now();
     load.run(start, stop)?;
     let result = load.result(start.elapsed());
-    match &args.json {
-        Some(path) => write_json(path, &result),
-        None => {
-            println!(
-                "{} replies in {:.2} s: {:.0}/s; latency mean {:.1} us, p50 {:.1}, p99 {:.1}, \
-                 p99.9 {:.1}, max {:.1}; queue full {} times",
-                result.replies,
-                result.seconds,
-                result.replies_per_s,
-                result.mean_us,
-                result.p50_us,
-                result.p99_us,
-                result.p999_us,
-                result.max_us,
-                result.full
-            );
-            Ok(())
-        }
-    }
+    let TenantResult { replies, seconds, replies_per_s, full, .. } = result;
+    let text = format!(
+        "{replies} replies in {seconds:.2} s: {replies_per_s:.0}/s; latency mean {:.1} us, p50 \
+         {:.1}, p99 {:.1}, p99.9 {:.1}, max {:.1}; queue full {full} times\n",
+        result.mean_us, result.p50_us, result.p99_us, result.p999_us, result.max_us,
+    );
+    write_or_print(args.json.as_ref(), &result, &text)
 }
 
 impl Load<'_> {

@@ -2,7 +2,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use services::{Decapsulation, DecapsulationConfig, Encapsulation, EncapsulationConfig, Service};
+use services::{Decapsulation, Encapsulation, Service, TunnelConfig};
 use wire::{Endpoint, Ipv4Repr, Protocol, SeqNumber, Sum, TcpFlags, TcpOptions, TcpRepr, UdpRepr};
 
 pub const LOCAL: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
@@ -48,10 +48,10 @@ fn header(
 }
 
 /// The entry of a tunnel and its exit.
-pub fn tunnel(change: impl FnOnce(&mut EncapsulationConfig)) -> (Encapsulation, Decapsulation) {
-    let mut entry = EncapsulationConfig::new(LOCAL, REMOTE);
+pub fn tunnel(change: impl FnOnce(&mut TunnelConfig)) -> (Encapsulation, Decapsulation) {
+    let mut entry = TunnelConfig::new(LOCAL, REMOTE);
     change(&mut entry);
-    let mut exit = DecapsulationConfig::new(REMOTE, LOCAL);
+    let mut exit = TunnelConfig::new(REMOTE, LOCAL);
     (exit.key, exit.sequence, exit.dscp) = (entry.key, entry.sequence, entry.dscp);
     let entry = Encapsulation::new(entry).expect("a valid tunnel");
     (entry, Decapsulation::new(exit).expect("a valid tunnel"))

@@ -3,9 +3,7 @@
 use std::net::Ipv4Addr;
 
 use proptest::prelude::*;
-use services::{
-    Decapsulation, DecapsulationConfig, DscpModel, EncapsulationConfig, Layer, Refused, Service,
-};
+use services::{Decapsulation, DscpModel, Layer, Refused, Service, TunnelConfig};
 use wire::{Endpoint, EtherType, EthernetRepr, EthernetView, MacAddr, Sum};
 
 use crate::packets::{LOCAL, REMOTE, assert_ipv4, serve, tunnel, udp};
@@ -137,7 +135,7 @@ fn an_exit_names_what_is_wrong() {
 }
 
 fn exit_with(key: Option<u32>) -> Decapsulation {
-    let mut config = DecapsulationConfig::new(REMOTE, LOCAL);
+    let mut config = TunnelConfig::new(REMOTE, LOCAL);
     config.key = key;
     Decapsulation::new(config).expect("a valid tunnel")
 }
@@ -213,7 +211,7 @@ fn frames_keep_to_their_type() {
 
 #[test]
 fn what_cannot_be_set_up_is_said() {
-    let changes: [fn(&mut EncapsulationConfig); 5] = [
+    let changes: [fn(&mut TunnelConfig); 5] = [
         |config| config.mtu = 1_279,
         |config| config.mtu = 65_576,
         |config| config.flow_label = 1 << 20,
@@ -221,7 +219,7 @@ fn what_cannot_be_set_up_is_said() {
         |config| config.dscp = DscpModel::Pipe(64),
     ];
     for change in changes {
-        let mut config = EncapsulationConfig::new(LOCAL, REMOTE);
+        let mut config = TunnelConfig::new(LOCAL, REMOTE);
         change(&mut config);
         let error = services::Encapsulation::new(config).expect_err("out of range");
         assert!(error.to_string().starts_with("a tunnel was configured with"), "{error}");

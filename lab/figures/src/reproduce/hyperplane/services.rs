@@ -4,8 +4,8 @@ use std::net::Ipv4Addr;
 
 use notify::{Item, Work};
 use services::{
-    DispatchConfig, Dispatcher, Encapsulation, EncapsulationConfig, Encryption, KEY_LEN, Raid,
-    ReedSolomon, RequestHeader, Service, Steering, SteeringConfig,
+    DispatchConfig, Dispatcher, Encapsulation, Encryption, KEY_LEN, Raid, ReedSolomon,
+    RequestHeader, Service, Steering, SteeringConfig, TunnelConfig,
 };
 use wire::{Endpoint, emit_udp_packet};
 
@@ -21,7 +21,7 @@ pub const ENCAPSULATION: Task = Task {
     name: "encapsulation of 64 B",
     slug: "encapsulation",
     make: |_| {
-        let config = EncapsulationConfig::new([1; 16].into(), [2; 16].into());
+        let config = TunnelConfig::new([1; 16].into(), [2; 16].into());
         let tunnel = Encapsulation::new(config);
         serving(tunnel, packets(Ipv4Addr::new(10, 0, 0, 2)))
     },
