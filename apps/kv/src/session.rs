@@ -184,12 +184,20 @@ impl Session {
                 }
             },
         };
+        let line_len = line.len() + 1;
         let mut step = command::execute(context, line, after);
-        if std::mem::take(&mut context.is_cut) && matches!(step.next, State::Command) {
-            // An error: what follows it on the line is no command.
-            step.next = State::Closed;
+        let is_cut = std::mem::take(&mut context.is_cut);
+        if matches!(step.next, State::Command) {
+            if step.is_whole && !is_cut {
+                // As nearly always: the state is this one already.
+                return Some(line_len + step.consumed);
+            }
+            if is_cut {
+                // An error: what follows it on the line is no command.
+                step.next = State::Closed;
+            }
         }
-        Some(self.take(step, line.len() + 1, rest))
+        Some(self.take(step, line_len, rest))
     }
 
     /// Goes to the state that a step leads to. Answers the bytes taken off the front of `rest`, whose line has

@@ -174,7 +174,8 @@ impl Shard {
 
     fn stored(&mut self, item: Chunk, request: &StoreRequest) -> StoreOutcome {
         self.class_counters_of(item).cmd_set += 1;
-        self.renew_epoch(item);
+        // An item under construction belongs to the epoch in which it is linked.
+        self.slab.header_mut(item).epoch = self.epoch;
         StoreOutcome::Stored(self.link(item, request.new_cas))
     }
 

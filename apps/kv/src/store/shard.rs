@@ -42,7 +42,7 @@ pub(crate) struct Shard {
     cas_next: u64,
     cas_step: u64,
     /// Items of an earlier epoch are flushed. Wraps after 256 flushes, see `free_next_epoch`.
-    epoch: u8,
+    pub(super) epoch: u8,
     flush_at: u32,
     pub(super) item_size_max: usize,
     pub(crate) counters: Counters,
@@ -322,11 +322,5 @@ impl Shard {
             }),
             "a flushed item comes to life again"
         );
-    }
-
-    /// An item under construction belongs to the epoch in which it is linked.
-    pub(super) fn renew_epoch(&mut self, item: Chunk) {
-        let epoch = self.epoch;
-        self.slab.header_mut(item).epoch = epoch;
     }
 }
