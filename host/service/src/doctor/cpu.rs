@@ -3,9 +3,7 @@
 use super::check::Check;
 use super::root::Root;
 
-const GROUP: &str = "cpu";
 const CPUS: &str = "sys/devices/system/cpu";
-
 /// A dataplane core, and one for everything else.
 const CORES_WANTED: usize = 2;
 
@@ -33,19 +31,15 @@ pub fn probe_hypervisor() -> Option<String> {
 
 /// The checks, given what [`probe_hypervisor`] found.
 pub fn checks(root: &Root, hypervisor: Option<String>) -> Vec<Check> {
+    let model = root.field("proc/cpuinfo", "model name");
     vec![
-        model(root),
+        Check::ok("processor", model.unwrap_or_else(|| "unknown".to_owned())),
         cores(root),
         siblings(root),
         isolation(root),
         waiting(root),
         virtualisation(root, hypervisor),
     ]
-}
-
-fn model(root: &Root) -> Check {
-    let found = root.field("proc/cpuinfo", "model name");
-    Check::ok(GROUP, "processor", found.unwrap_or_else(|| "unknown".to_owned()))
 }
 
 /// How many processors a list such as `0-3,8` names; malformed parts count nothing.
@@ -63,11 +57,7 @@ fn cores(root: &Root) -> Check {
     let allowed = root.field("proc/self/status", "Cpus_allowed_list").unwrap_or_default();
     let usable = count(&allowed);
     let found = format!("{usable} usable ({allowed}) of {} online", count(&online));
-    let check = Check::ok(GROUP, "cores", found);
-    if usable >= CORES_WANTED {
-        return check;
-    }
-    check.warn(
+    Check::ok("cores", found).fine_if(usable >= CORES_WANTED).or_warn(
         "dataplane, application and client share one core: latency is that of the kernel's \
          scheduler",
         format!("give it {CORES_WANTED} cores or more, or widen the cpuset"),
@@ -75,14 +65,12 @@ fn cores(root: &Root) -> Check {
 }
 
 fn siblings(root: &Root) -> Check {
-    match root.number(format!("{CPUS}/smt/active")) {
-        Some(1) => Check::ok(GROUP, "hyperthreads", "on").warn(
-            "a busy sibling takes a good part of the core's speed, and shows in the tail",
-            "use one thread of each core for dataplanes, or boot with nosmt",
-        ),
-        Some(_) => Check::ok(GROUP, "hyperthreads", "off"),
-        None => Check::ok(GROUP, "hyperthreads", "unknown"),
-    }
+    let active = root.number(format!("{CPUS}/smt/active"));
+    let found = active.map_or("unknown", |active| if active == 1 { "on" } else { "off" });
+    Check::ok("hyperthreads", found).fine_if(active != Some(1)).or_warn(
+        "a busy sibling takes a good part of the core's speed, and shows in the tail",
+        "use one thread of each core for dataplanes, or boot with nosmt",
+    )
 }
 
 fn isolation(root: &Root) -> Check {
@@ -92,41 +80,34 @@ fn isolation(root: &Root) -> Check {
     let tickless = if tickless == "(null)" { String::new() } else { tickless };
     let shown = |list: &str| if list.is_empty() { "none".to_owned() } else { list.to_owned() };
     let found = format!("isolated: {}, tickless: {}", shown(&isolated), shown(&tickless));
-    let check = Check::ok(GROUP, "isolated cores", found);
-    if isolated.is_empty() || tickless.is_empty() {
-        return check.warn(
-            "the kernel's tick and other threads interrupt the dataplane: it shows at p99.9",
-            "boot with isolcpus=LIST nohz_full=LIST rcu_nocbs=LIST, or use a cpuset partition",
-        );
-    }
-    check
+    let is_fine = !isolated.is_empty() && !tickless.is_empty();
+    Check::ok("isolated cores", found).fine_if(is_fine).or_warn(
+        "the kernel's tick and other threads interrupt the dataplane: it shows at p99.9",
+        "boot with isolcpus=LIST nohz_full=LIST rcu_nocbs=LIST, or use a cpuset partition",
+    )
 }
 
 fn waiting(root: &Root) -> Check {
     let flags = [("waitpkg", "UMWAIT"), ("mwaitx", "MWAITX")];
     let found: Vec<&str> =
         flags.iter().filter(|(flag, _)| root.has_cpu_flag(flag)).map(|(_, name)| *name).collect();
-    if found.is_empty() {
-        return Check::ok(GROUP, "user-level wait", "no UMWAIT, no MWAITX").warn(
-            "an idle core spins at full power, or sleeps in the kernel and wakes 10 us or more \
-             later",
-            "nothing here: the budget of the spin bounds the cost (newer processors have it)",
-        );
-    }
-    Check::ok(GROUP, "user-level wait", found.join(", "))
+    let (is_fine, found) = (!found.is_empty(), found.join(", "));
+    Check::of("user-level wait").either(is_fine, &found, "no UMWAIT, no MWAITX").or_warn(
+        "an idle core spins at full power, or sleeps in the kernel and wakes 10 us or more \
+         later",
+        "nothing here: the budget of the spin bounds the cost (newer processors have it)",
+    )
 }
 
 fn virtualisation(root: &Root, hypervisor: Option<String>) -> Check {
     let hypervisor =
         hypervisor.or_else(|| root.has_cpu_flag("hypervisor").then(|| "unnamed".into()));
-    match hypervisor {
-        None => Check::ok(GROUP, "hypervisor", "none"),
-        Some(name) => Check::ok(GROUP, "hypervisor", name).warn(
-            "idle virtual processors halt and wake late (a blocking round trip takes 55 us instead \
-             of 7), neighbours steal time, interrupts between processors cost several us",
-            "spin rather than block while measuring; judge tails on bare metal",
-        ),
-    }
+    let name = hypervisor.as_deref().unwrap_or("none");
+    Check::ok("hypervisor", name).fine_if(hypervisor.is_none()).or_warn(
+        "idle virtual processors halt and wake late (a blocking round trip takes 55 us instead \
+         of 7), neighbours steal time, interrupts between processors cost several us",
+        "spin rather than block while measuring; judge tails on bare metal",
+    )
 }
 
 #[cfg(test)]

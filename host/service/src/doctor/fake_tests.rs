@@ -1,7 +1,6 @@
 //! A made-up tree of files, for the tests of checks.
 
 use std::fs;
-use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -27,14 +26,6 @@ impl FakeRoot {
             fs::write(file, content).unwrap();
         }
         fake
-    }
-
-    /// Adds a symbolic link.
-    pub fn link(self, at: &str, target: &str) -> Self {
-        let at = self.path.join(at);
-        fs::create_dir_all(at.parent().unwrap()).unwrap();
-        symlink(target, at).unwrap();
-        self
     }
 
     /// Adds an empty directory.

@@ -4,8 +4,6 @@ use super::check::Check;
 use super::root::Root;
 use crate::lab::constants::FAIR_CONGESTION_CONTROL;
 
-const GROUP: &str = "kernel";
-
 /// The oldest kernel that the whole suite of `make test-devices` passes on. Older ones were not tried: `close_range`,
 /// which a confined start takes, is of 5.9.
 const OLDEST: (u32, u32) = (5, 10);
@@ -14,12 +12,18 @@ const COMPLETE: (u32, u32) = (6, 6);
 
 /// The checks.
 pub fn checks(root: &Root) -> Vec<Check> {
-    vec![version(root), clock_source(root), tsc(root), congestion_control(root)]
+    let is_constant = root.has_cpu_flag("constant_tsc") && root.has_cpu_flag("nonstop_tsc");
+    let tsc = Check::of("time-stamp counter");
+    let tsc = tsc.either(is_constant, "invariant", "not known to be invariant").or_warn(
+        "cycle counts are no measure of time here; cost tables come from the kernel's clock",
+        "nothing: measurements fall back to the kernel's clock",
+    );
+    vec![version(root), clock_source(root), tsc, congestion_control(root)]
 }
 
 fn version(root: &Root) -> Check {
     let release = root.read("proc/sys/kernel/osrelease").unwrap_or_else(|| "unknown".to_owned());
-    let check = Check::ok(GROUP, "version", &release);
+    let check = Check::ok("version", &release);
     match parse_release(&release) {
         Some(version) if version >= COMPLETE => check,
         Some(version) if version >= OLDEST => check.warn(
@@ -40,45 +44,25 @@ fn parse_release(release: &str) -> Option<(u32, u32)> {
 }
 
 fn clock_source(root: &Root) -> Check {
+    // Read in the vDSO, without a system call.
+    const QUICK: [&str; 4] =
+        ["tsc", "kvm-clock", "hyperv_clocksource_tsc_page", "arch_sys_counter"];
     let path = "sys/devices/system/clocksource/clocksource0/current_clocksource";
     let found = root.read(path).unwrap_or_else(|| "unknown".to_owned());
-    let check = Check::ok(GROUP, "clock source", &found);
-    match found.as_str() {
-        // Read in the vDSO, without a system call.
-        "tsc" | "kvm-clock" | "hyperv_clocksource_tsc_page" | "arch_sys_counter" => check,
-        _ => check.warn(
-            "every reading of the clock, at least one per iteration, is a system call (124 ns \
-             instead of 21) or a slow device access",
-            "boot with clocksource=tsc tsc=reliable where the processor's TSC is invariant",
-        ),
-    }
-}
-
-fn tsc(root: &Root) -> Check {
-    let constant = root.has_cpu_flag("constant_tsc") && root.has_cpu_flag("nonstop_tsc");
-    let check = |found| Check::ok(GROUP, "time-stamp counter", found);
-    if constant {
-        check("invariant")
-    } else {
-        check("not known to be invariant").warn(
-            "cycle counts are no measure of time here; cost tables come from the kernel's clock",
-            "nothing: measurements fall back to the kernel's clock",
-        )
-    }
+    Check::ok("clock source", &found).fine_if(QUICK.contains(&found.as_str())).or_warn(
+        "every reading of the clock, at least one per iteration, is a system call (124 ns \
+         instead of 21) or a slow device access",
+        "boot with clocksource=tsc tsc=reliable where the processor's TSC is invariant",
+    )
 }
 
 fn congestion_control(root: &Root) -> Check {
-    let settings = "proc/sys/net/ipv4";
-    let read = |name: &str| root.read(format!("{settings}/{name}")).unwrap_or_default();
+    let read = |name: &str| root.read(format!("proc/sys/net/ipv4/{name}")).unwrap_or_default();
     let default = read("tcp_congestion_control");
     let available = read("tcp_available_congestion_control");
-    let fair = available.split_whitespace().any(|name| name == FAIR_CONGESTION_CONTROL);
+    let is_fair = available.split_whitespace().any(|name| name == FAIR_CONGESTION_CONTROL);
     let found = format!("default {default}, available: {available}");
-    let check = Check::ok(GROUP, "TCP congestion control", found);
-    if fair {
-        return check;
-    }
-    check.warn(
+    Check::ok("TCP congestion control", found).fine_if(is_fair).or_warn(
         format!(
             "the kernel's side of a comparison runs {default} instead of {FAIR_CONGESTION_CONTROL}; \
              bbr costs it about 20 % on echo"

@@ -3,8 +3,6 @@
 use super::check::Check;
 use super::root::Root;
 
-const GROUP: &str = "memory";
-
 /// 2 MiB pages that a dataplane of two queues wants: UMEM, pools, connection tables.
 const PAGES_WANTED: i64 = 64;
 
@@ -13,42 +11,39 @@ pub fn checks(root: &Root) -> Vec<Check> {
     vec![huge_pages(root), gigantic_pages(root), numa(root), available(root)]
 }
 
-fn pages(root: &Root, size: &str, what: &str) -> Option<i64> {
-    root.number(format!("sys/kernel/mm/hugepages/hugepages-{size}/{what}_hugepages"))
+/// All huge pages of a size, and those that are free.
+fn pages(root: &Root, size: &str) -> Option<(i64, i64)> {
+    let read = |what: &str| {
+        root.number(format!("sys/kernel/mm/hugepages/hugepages-{size}/{what}_hugepages"))
+    };
+    Some((read("nr")?, read("free")?))
 }
 
 fn huge_pages(root: &Root) -> Check {
     let name = "2 MiB pages";
     let cost = "buffers lie in 4 KiB pages: more TLB misses on large working sets, slower start";
-    let (Some(total), Some(free)) = (pages(root, "2048kB", "nr"), pages(root, "2048kB", "free"))
-    else {
-        return Check::ok(GROUP, name, "not supported by this kernel")
+    let Some((total, free)) = pages(root, "2048kB") else {
+        return Check::ok(name, "not supported by this kernel")
             .warn(cost, "boot a kernel with CONFIG_HUGETLBFS");
     };
-    let check = Check::ok(GROUP, name, format!("{free} free of {total}"));
-    if free >= PAGES_WANTED {
-        return check;
-    }
     let wanted = total + PAGES_WANTED - free;
-    check.warn(cost, format!("echo {wanted} > /proc/sys/vm/nr_hugepages (put {total} back after)"))
+    let remedy = format!("echo {wanted} > /proc/sys/vm/nr_hugepages (put {total} back after)");
+    let check = Check::ok(name, format!("{free} free of {total}"));
+    check.fine_if(free >= PAGES_WANTED).or_warn(cost, remedy)
 }
 
 /// Supported is enough: nothing needs them, large tables may use them.
 fn gigantic_pages(root: &Root) -> Check {
-    let found = match (pages(root, "1048576kB", "nr"), pages(root, "1048576kB", "free")) {
-        (Some(total), Some(free)) => format!("supported, {free} free of {total}"),
-        _ => "not supported (nothing needs them)".to_owned(),
+    let found = match pages(root, "1048576kB") {
+        Some((total, free)) => format!("supported, {free} free of {total}"),
+        None => "not supported (nothing needs them)".to_owned(),
     };
-    Check::ok(GROUP, "1 GiB pages", found)
+    Check::ok("1 GiB pages", found)
 }
 
 fn numa(root: &Root) -> Check {
     let nodes = root.read("sys/devices/system/node/online").unwrap_or_else(|| "0".to_owned());
-    let check = Check::ok(GROUP, "NUMA nodes", &nodes);
-    if nodes == "0" {
-        return check;
-    }
-    check.warn(
+    Check::ok("NUMA nodes", &nodes).fine_if(nodes == "0").or_warn(
         "memory and NIC queues of another node are slower to reach than the own ones",
         "keep the cores of a dataplane on the node of its NIC",
     )
@@ -60,8 +55,7 @@ fn available(root: &Root) -> Check {
         text.split_whitespace().next()?.parse::<u64>().ok()
     };
     let mib = |key| field(key).map_or("?".to_owned(), |kib| (kib / 1024).to_string());
-    let found = format!("{} MiB available of {}", mib("MemAvailable"), mib("MemTotal"));
-    Check::ok(GROUP, "memory", found)
+    Check::ok("memory", format!("{} MiB available of {}", mib("MemAvailable"), mib("MemTotal")))
 }
 
 #[cfg(test)]

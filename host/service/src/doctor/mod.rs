@@ -40,18 +40,23 @@ pub use self::root::Root;
 /// only that tells whether a lab can be made. Interfaces in `probed` were tried by [`probe`].
 pub fn examine(probed: &[String]) -> Vec<Check> {
     let root = Root::machine();
-    let mut checks = kernel::checks(&root);
-    checks.extend(xdp::checks(&root, xdp::probe()));
-    checks.extend(privilege::checks(&root));
-    checks.extend(protection::checks(&root, protection::probe()));
-    checks.extend(memory::checks(&root));
-    checks.extend(namespaces::checks(&root, namespaces::probe()));
-    checks.extend(cpu::checks(&root, cpu::probe_hypervisor()));
-    checks.extend(scheduling::checks(&root));
-    checks.extend(power::checks(&root));
-    checks.extend(nics::checks(&root, Device::look, probed));
-    checks.extend(tools::checks(&tools::search_path()));
-    checks
+    let groups = [
+        ("kernel", kernel::checks(&root)),
+        ("xdp", xdp::checks(&root, xdp::probe())),
+        ("privilege", privilege::checks(&root)),
+        ("protection", protection::checks(&root, protection::probe())),
+        ("memory", memory::checks(&root)),
+        ("namespaces", namespaces::checks(&root, namespaces::probe())),
+        ("cpu", cpu::checks(&root, cpu::probe_hypervisor())),
+        ("scheduling", scheduling::checks(&root)),
+        ("power", power::checks(&root)),
+        ("nics", nics::checks(&root, Device::look, probed)),
+        ("tools", tools::checks(&tools::search_path())),
+    ];
+    let of_group = |(group, checks): (_, Vec<Check>)| {
+        checks.into_iter().map(move |check| check.of_group(group))
+    };
+    groups.into_iter().flat_map(of_group).collect()
 }
 
 #[cfg(test)]

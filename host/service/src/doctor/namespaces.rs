@@ -4,8 +4,6 @@ use super::check::Check;
 use super::root::Root;
 use crate::lab::{CongestionControl, Lab, LabConfig, LabError};
 
-const GROUP: &str = "namespaces";
-
 /// Queues of the lab that is tried: more than one, which old kernels refuse to create.
 const QUEUES: u32 = 2;
 
@@ -24,26 +22,20 @@ pub fn probe() -> Result<(), LabError> {
 
 /// The checks, given what [`probe`] found.
 pub fn checks(root: &Root, lab: Result<(), LabError>) -> Vec<Check> {
-    let mut checks = vec![namespaces(root)];
-    checks.push(match lab {
-        Ok(()) => Check::ok(GROUP, "lab", format!("made with {QUEUES} queues, and removed")),
-        Err(error) => Check::ok(GROUP, "lab", error.to_string()).missing(
+    let are_there = root.exists("proc/self/ns/net");
+    let found = lab
+        .as_ref()
+        .map_or_else(ToString::to_string, |()| format!("made with {QUEUES} queues, and removed"));
+    vec![
+        Check::of("network namespaces").either(are_there, "supported", "not supported").or_missing(
+            "no lab can be made, no conformance test against the kernel's stack can run",
+            "boot a kernel with CONFIG_NET_NS",
+        ),
+        Check::ok("lab", found).fine_if(lab.is_ok()).or_missing(
             "no playground: `tailplane lab` and `tailplane demo` cannot run without a NIC",
             "see what was found; a lab needs root, iproute2, network namespaces and veth",
         ),
-    });
-    checks
-}
-
-fn namespaces(root: &Root) -> Check {
-    let name = "network namespaces";
-    if root.exists("proc/self/ns/net") {
-        return Check::ok(GROUP, name, "supported");
-    }
-    Check::ok(GROUP, name, "not supported").missing(
-        "no lab can be made, no conformance test against the kernel's stack can run",
-        "boot a kernel with CONFIG_NET_NS",
-    )
+    ]
 }
 
 #[cfg(test)]

@@ -8,7 +8,6 @@ use nic::driver_rules::{Purpose, broken};
 use super::check::Check;
 use super::root::Root;
 
-const GROUP: &str = "nics";
 const INTERFACES: &str = "sys/class/net";
 /// `ARPHRD_ETHER`.
 const ETHERNET: i64 = 1;
@@ -32,7 +31,7 @@ pub fn checks(
         if is_device && root.number(format!("{path}/type")) == Some(ETHERNET) {
             checks.push(match look(&name) {
                 Ok(device) => interface(root, &device, probed.contains(&name)),
-                Err(error) => Check::ok(GROUP, name, format!("cannot be looked at: {error}")).warn(
+                Err(error) => Check::ok(name, format!("cannot be looked at: {error}")).warn(
                     "nothing is known of it",
                     "run in the network namespace that the interface is in",
                 ),
@@ -40,7 +39,7 @@ pub fn checks(
         }
     }
     if checks.is_empty() {
-        checks.push(Check::ok(GROUP, "interfaces", "no Ethernet device").warn(
+        checks.push(Check::ok("interfaces", "no Ethernet device").warn(
             "no traffic from other machines: only the lab, shared memory and simulation",
             "use `tailplane lab up`, or a machine with a NIC",
         ));
@@ -84,8 +83,8 @@ fn interface(root: &Root, device: &Device, is_probed: bool) -> Check {
     if of_queues.is_some() || of_mode.is_some() && !rule_suffices {
         remedies.push(GOOD_NIC.to_owned());
     }
-    let check = Check::ok(GROUP, name, found);
-    if costs.is_empty() { check } else { check.warn(costs.join("; "), remedies.join("; ")) }
+    let check = Check::ok(name, found).fine_if(costs.is_empty());
+    check.or_warn(costs.join("; "), remedies.join("; "))
 }
 
 /// What the kernel declares of the device's mode, behind a comma. The mode that it gets only trying shows.

@@ -3,37 +3,30 @@
 use super::check::Check;
 use super::root::Root;
 
-const GROUP: &str = "power";
 const CPUS: &str = "sys/devices/system/cpu";
 
 /// The checks.
 pub fn checks(root: &Root) -> Vec<Check> {
-    vec![frequency(root), idle(root), turbo(root), control_groups(root)]
+    let idle = root.read(format!("{CPUS}/cpuidle/current_driver"));
+    let idle = Check::ok("idle driver", idle.unwrap_or_else(|| "none".to_owned()));
+    vec![frequency(root), idle, turbo(root), control_groups(root)]
 }
 
 fn frequency(root: &Root) -> Check {
     let name = "frequency scaling";
     let read = |file: &str| root.read(format!("{CPUS}/cpu0/cpufreq/{file}"));
     let Some(governor) = read("scaling_governor") else {
-        return Check::ok(GROUP, name, "no cpufreq").missing(
+        return Check::ok(name, "no cpufreq").missing(
             "the energy policy can take cores away but not slow them down (IX §5.4 needs both)",
             "use bare metal with a cpufreq driver, or the simulator's energy model",
         );
     };
     let driver = read("scaling_driver").unwrap_or_else(|| "unknown".to_owned());
-    let check = Check::ok(GROUP, name, format!("{driver}, governor {governor}"));
-    match governor.as_str() {
-        "performance" | "userspace" => check,
-        _ => check.warn(
-            "the governor changes frequency behind the dataplane's back: measurements vary",
-            "set the governor to performance while measuring (cpupower frequency-set)",
-        ),
-    }
-}
-
-fn idle(root: &Root) -> Check {
-    let driver = root.read(format!("{CPUS}/cpuidle/current_driver"));
-    Check::ok(GROUP, "idle driver", driver.unwrap_or_else(|| "none".to_owned()))
+    let stays = ["performance", "userspace"].contains(&governor.as_str());
+    Check::ok(name, format!("{driver}, governor {governor}")).fine_if(stays).or_warn(
+        "the governor changes frequency behind the dataplane's back: measurements vary",
+        "set the governor to performance while measuring (cpupower frequency-set)",
+    )
 }
 
 fn turbo(root: &Root) -> Check {
@@ -44,31 +37,26 @@ fn turbo(root: &Root) -> Check {
         Some(false) => "off",
         None => "cannot be told (no switch)",
     };
-    Check::ok(GROUP, "Turbo", found)
+    Check::ok("Turbo", found)
 }
 
 fn control_groups(root: &Root) -> Check {
     let name = "control groups";
-    // Where version 2 is the only one its root is here; beside version 1 it is below `unified`.
-    let second =
-        root.read("sys/fs/cgroup/cgroup.controllers").map(|controllers| (true, controllers));
-    let beside = root.read("sys/fs/cgroup/unified/cgroup.controllers");
-    let first_has_cpuset = root.exists("sys/fs/cgroup/cpuset/cpuset.cpus");
-    match second.or_else(|| beside.map(|controllers| (false, controllers))) {
-        Some((true, controllers))
-            if controllers.split_whitespace().any(|name| name == "cpuset") =>
-        {
-            Check::ok(GROUP, name, "version 2, with cpuset")
-        }
-        _ if first_has_cpuset => Check::ok(GROUP, name, "version 1, with cpuset").warn(
+    // Where version 2 is the only one its root is here; beside version 1 it is below `unified`, without cpuset.
+    let second = root.read("sys/fs/cgroup/cgroup.controllers").unwrap_or_default();
+    if second.split_whitespace().any(|controller| controller == "cpuset") {
+        return Check::ok(name, "version 2, with cpuset");
+    }
+    if root.exists("sys/fs/cgroup/cpuset/cpuset.cpus") {
+        return Check::ok(name, "version 1, with cpuset").warn(
             "cores are moved between cpusets without partitions: the kernel's own threads stay",
             "boot with systemd.unified_cgroup_hierarchy=1",
-        ),
-        _ => Check::ok(GROUP, name, "no cpuset controller").warn(
-            "cores are given and taken by plain affinity: a background job can undo it",
-            "enable the cpuset controller (cgroup.subtree_control)",
-        ),
+        );
     }
+    Check::ok(name, "no cpuset controller").warn(
+        "cores are given and taken by plain affinity: a background job can undo it",
+        "enable the cpuset controller (cgroup.subtree_control)",
+    )
 }
 
 #[cfg(test)]

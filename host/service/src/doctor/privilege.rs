@@ -3,8 +3,6 @@
 use super::check::Check;
 use super::root::Root;
 
-const GROUP: &str = "privilege";
-
 /// Capabilities that matter: name, bit of `CapEff`, what is impossible without it.
 const CAPABILITIES: [(&str, u32, &str); 5] = [
     ("CAP_NET_ADMIN", 12, "no XDP program can be attached, no lab made, no RSS table programmed"),
@@ -14,22 +12,21 @@ const CAPABILITIES: [(&str, u32, &str); 5] = [
     ("CAP_IPC_LOCK", 14, "locked memory is limited (see below)"),
 ];
 /// `CAP_SYS_ADMIN` includes `CAP_BPF`.
-const SYS_ADMIN_BIT: u32 = 21;
+pub(super) const SYS_ADMIN_BIT: u32 = 21;
 const BPF_BIT: u32 = 39;
 const IPC_LOCK_BIT: u32 = 14;
-
+pub(super) const SYS_NICE_BIT: u32 = 23;
 /// A UMEM of 4,096 frames of 4 KiB for one queue: what must be lockable at the least, in bytes.
 const UMEM_BYTES: u64 = 4096 * 4096;
 
 /// The checks.
 pub fn checks(root: &Root) -> Vec<Check> {
     let effective = effective(root);
-    let mut checks: Vec<Check> = CAPABILITIES
-        .iter()
-        .map(|&(name, bit, cost)| capability(effective, name, bit, cost))
-        .collect();
-    checks.push(locked_memory(root, effective));
-    checks
+    let capability = |&(name, bit, cost): &(&str, u32, &str)| {
+        let remedy = "run as root, or grant it to the privileged side alone (tailplaned)";
+        Check::of(name).either(has(effective, bit), "held", "not held").or_missing(cost, remedy)
+    };
+    CAPABILITIES.iter().map(capability).chain([locked_memory(root, effective)]).collect()
 }
 
 /// The effective capabilities; none where unreadable.
@@ -43,15 +40,6 @@ pub(super) fn has(effective: u64, bit: u32) -> bool {
     effective >> bit & 1 == 1 || (bit == BPF_BIT && effective >> SYS_ADMIN_BIT & 1 == 1)
 }
 
-fn capability(effective: u64, name: &str, bit: u32, cost: &str) -> Check {
-    if has(effective, bit) {
-        Check::ok(GROUP, name, "held")
-    } else {
-        let remedy = "run as root, or grant it to the privileged side alone (tailplaned)";
-        Check::ok(GROUP, name, "not held").missing(cost, remedy)
-    }
-}
-
 /// A soft limit of `/proc/self/limits`; `None` where unlimited or unreadable.
 pub(super) fn soft_limit(root: &Root, name: &str) -> Option<u64> {
     let limits = root.read("proc/self/limits")?;
@@ -60,18 +48,17 @@ pub(super) fn soft_limit(root: &Root, name: &str) -> Option<u64> {
 }
 
 fn locked_memory(root: &Root, effective: u64) -> Check {
-    let check = |found| Check::ok(GROUP, "locked memory", found);
+    let name = "locked memory";
     if has(effective, IPC_LOCK_BIT) {
-        return check("unlimited (CAP_IPC_LOCK)".to_owned());
+        return Check::ok(name, "unlimited (CAP_IPC_LOCK)");
     }
-    match soft_limit(root, "Max locked memory") {
-        None => check("unlimited".to_owned()),
-        Some(bytes) if bytes >= UMEM_BYTES => check(format!("{} KiB", bytes / 1024)),
-        Some(bytes) => check(format!("{} KiB", bytes / 1024)).warn(
-            format!("a UMEM of {} KiB cannot be registered from here", UMEM_BYTES / 1024),
-            "let the privileged side register it, or raise the limit (ulimit -l unlimited)",
-        ),
-    }
+    let Some(bytes) = soft_limit(root, "Max locked memory") else {
+        return Check::ok(name, "unlimited");
+    };
+    Check::ok(name, format!("{} KiB", bytes / 1024)).fine_if(bytes >= UMEM_BYTES).or_warn(
+        format!("a UMEM of {} KiB cannot be registered from here", UMEM_BYTES / 1024),
+        "let the privileged side register it, or raise the limit (ulimit -l unlimited)",
+    )
 }
 
 #[cfg(test)]

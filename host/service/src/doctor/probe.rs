@@ -28,8 +28,6 @@ use super::nics::GOOD_NIC;
 use crate::network_config::ModeName;
 use crate::port::{Attached, Refusal};
 
-const GROUP: &str = "probe";
-
 /// Tries an interface of the calling thread's network namespace.
 ///
 /// # Errors
@@ -46,7 +44,8 @@ fn tried(interface: &str) -> anyhow::Result<Vec<Check>> {
     if !attached.way.zero_copy {
         attached.way.try_on(interface, spare)?;
     }
-    Ok(vec![mode(&attached, spare), steering(&attached.device)])
+    let checks = [mode(&attached, spare), steering(&attached.device)];
+    Ok(checks.map(|check| check.of_group("probe")).into())
 }
 
 fn mode(attached: &Attached, queue: u32) -> Check {
@@ -60,7 +59,7 @@ fn mode(attached: &Attached, queue: u32) -> Check {
     if let Some(source) = copies_passed(&device.driver).filter(|_| way.zero_copy) {
         found.push_str(&format!("; packets for the kernel are copied ({source})"));
     }
-    let check = Check::ok(GROUP, format!("{name}: mode"), found);
+    let check = Check::ok(format!("{name}: mode"), found);
     let Some(Refusal { reason, remedy }) = why else { return check };
     let cost = match way.program {
         // The reason names the packets that are dropped.
@@ -74,7 +73,7 @@ fn mode(attached: &Attached, queue: u32) -> Check {
 fn steering(device: &Device) -> Check {
     let queues = device.queues.unwrap_or(1);
     let name = &device.interface.name;
-    let check = |found: String| Check::ok(GROUP, format!("{name}: steering"), found);
+    let check = |found: String| Check::ok(format!("{name}: steering"), found);
     if queues < 2 {
         return check("one queue, which needs no RSS table".to_owned());
     }

@@ -1,27 +1,24 @@
 //! Which protection this machine gives between starter, dataplane and application, and why not more.
 
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use memfile::Memory;
-use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
-use sandbox::{Confinement, Files, GroupLimits, Groups, Watched};
-
-use crate::identity::{APPLICATION_USER, DATAPLANE_USER, PLANE_USER};
+use rustix::process::{PidfdFlags, getpid, pidfd_open};
+use sandbox::{Confinement, Files, GroupLimits, Groups};
 
 use super::check::Check;
-use super::privilege::{effective, has};
+use super::privilege::{SYS_ADMIN_BIT, SYS_NICE_BIT, effective, has};
 use super::root::Root;
 use super::unsafe_options;
+use crate::application::Program;
+use crate::identity::{APPLICATION_USER, DATAPLANE_USER, PLANE_USER};
 use crate::split::bounds;
 
-const GROUP: &str = "protection";
 /// How long a process may take that only says its version.
 const ENDS_WITHIN: Duration = Duration::from_secs(2);
 const SETGID_BIT: u32 = 6;
 const SETUID_BIT: u32 = 7;
-const SYS_ADMIN_BIT: u32 = 21;
-const SYS_NICE_BIT: u32 = 23;
 
 /// What only system calls can tell.
 #[derive(Clone, Copy, Debug)]
@@ -46,12 +43,11 @@ pub struct Probed {
 
 /// Makes a control group as a service does, and removes it.
 fn can_make_group() -> bool {
-    let cpuset = bounds::allowed().ok();
     let limits = GroupLimits {
         memory_bytes: Some(1 << 30),
         processes: Some(64),
         processors: Some(1),
-        cpuset,
+        cpuset: bounds::allowed().ok(),
     };
     Groups::make("doctor", &limits).missing().is_empty()
 }
@@ -62,28 +58,18 @@ fn can_make_pid_namespace() -> bool {
     let mut command = Command::new(own);
     command.arg("--version").stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     let started = Confinement::new().own_processes().spawn(command, &[]);
-    started.is_ok_and(|mut child| {
-        let ended = Watched::of_child(&child).and_then(|watched| watched.wait(ENDS_WITHIN));
-        if !ended.is_ok_and(|ended| ended) {
-            let _ = child.kill();
-        }
-        child.wait().is_ok()
-    })
+    started.is_ok_and(|child| Program::from(child).end(Instant::now() + ENDS_WITHIN).is_ok())
 }
 
 /// Tries what has to be tried.
 pub fn probe() -> Probed {
     let sealed = Memory::create_for_readers("tailplane-doctor", 4096).ok();
-    let mapped = |writable: bool| {
-        let file = sealed.as_ref()?.descriptor().ok()?;
-        let joined =
-            if writable { Memory::join(file, 4096) } else { Memory::join_read_only(file, 4096) };
-        joined.ok()
-    };
-    let own: Pid = getpid();
+    let file = || sealed.as_ref()?.descriptor().ok();
+    let is_read = file().is_some_and(|file| Memory::join_read_only(file, 4096).is_ok());
+    let is_written = file().is_some_and(|file| Memory::join(file, 4096).is_ok());
     Probed {
-        seals: mapped(false).is_some() && mapped(true).is_none(),
-        pidfd: pidfd_open(own, PidfdFlags::empty()).is_ok(),
+        seals: is_read && !is_written,
+        pidfd: pidfd_open(getpid(), PidfdFlags::empty()).is_ok(),
         landlock: Files::version(),
         processors: std::thread::available_parallelism().map_or(1, usize::from),
         group: can_make_group(),
@@ -96,206 +82,163 @@ pub fn probe() -> Probed {
 /// The checks.
 pub fn checks(root: &Root, probed: Probed) -> Vec<Check> {
     let effective = effective(root);
+    let can_identify = has(effective, SETUID_BIT) && has(effective, SETGID_BIT);
+    let can_end_all = root.exists("proc/self/ns/pid") && probed.pid_namespace;
     vec![
-        memory(probed),
-        identities(effective),
+        Check::of("memory that only the dataplane writes")
+            .either(probed.seals, "sealed memory files (F_SEAL_FUTURE_WRITE)", "cannot be made")
+            .or_missing(
+                "no `process` domain: an application could write into received packets and events",
+                "use Linux 5.1 or later, with memfd_create allowed",
+            ),
+        Check::of("users of their own for dataplane and application")
+            .either(
+                can_identify,
+                "can be given (CAP_SETUID, CAP_SETGID)",
+                "cannot be given from here",
+            )
+            .or_missing(
+                "dataplane and application run as the user that starts them: each may trace and end the others",
+                "start them as root, or through tailplaned",
+            ),
         names(root),
         emptiness(root, effective),
         filter(root),
-        files(probed),
-        processes(root, probed),
+        files(probed.landlock),
+        Check::of("an application's processes end as a whole")
+            .either(
+                can_end_all,
+                "PID namespaces can be made (one was)",
+                "no PID namespace can be made from here",
+            )
+            .or_missing(
+                "what an application starts may outlive it, or its starter where that is killed",
+                "start it as root, on a kernel with CONFIG_PID_NS",
+            ),
         limits(root, probed),
-        ends(probed),
-        descriptors(probed),
-        peers(probed),
+        Check::of("hearing of each other's end")
+            .either(probed.pidfd, "by pidfd", "no pidfd")
+            .or_missing(
+                "a process that ends could be taken for a younger one with its number",
+                "use Linux 5.3 or later, with pidfd_open allowed",
+            ),
+        descriptors(probed.passrights),
+        peers(probed.peer_pidfd),
+        split(probed.processors),
+        same_core(root, effective),
     ]
-    .into_iter()
-    .chain([split(probed), same_core(root, effective)])
-    .collect()
-}
-
-fn memory(probed: Probed) -> Check {
-    let name = "memory that only the dataplane writes";
-    match probed.seals {
-        true => Check::ok(GROUP, name, "sealed memory files (F_SEAL_FUTURE_WRITE)"),
-        false => Check::ok(GROUP, name, "cannot be made").missing(
-            "no `process` domain: an application could write into received packets and events",
-            "use Linux 5.1 or later, with memfd_create allowed",
-        ),
-    }
-}
-
-fn identities(effective: u64) -> Check {
-    let name = "users of their own for dataplane and application";
-    match has(effective, SETUID_BIT) && has(effective, SETGID_BIT) {
-        true => Check::ok(GROUP, name, "can be given (CAP_SETUID, CAP_SETGID)"),
-        false => Check::ok(GROUP, name, "cannot be given from here").missing(
-            "dataplane and application run as the user that starts them: each may trace and end the others",
-            "start them as root, or through tailplaned",
-        ),
-    }
 }
 
 fn names(root: &Root) -> Check {
-    let name = "users that belong to dataplane, application and sdp plane alone";
     let passwd = root.read("etc/passwd").unwrap_or_default();
     let default = [DATAPLANE_USER, APPLICATION_USER, PLANE_USER];
     let absent = default.iter().filter(|user| user.named(&passwd).is_none());
     let absent: Vec<String> = absent.map(|user| format!("no user '{}'", user.name)).collect();
-    match absent.is_empty() {
-        true => {
-            let names = default.map(|user| user.name);
-            Check::ok(GROUP, name, names.join(", "))
-        }
-        false => Check::ok(GROUP, name, absent.join(", ")).warn(
+    let names = default.map(|user| user.name).join(", ");
+    Check::of("users that belong to dataplane, application and sdp plane alone")
+        .either(absent.is_empty(), &names, &absent.join(", "))
+        .or_warn(
             format!(
                 "numbers from {} to {} stand in: a process of another program that runs as one of them may signal and \
                  trace that process",
                 DATAPLANE_USER.number, PLANE_USER.number
             ),
             "copy dist/sysusers.d/tailplane.conf to /usr/lib/sysusers.d and run `systemd-sysusers`",
-        ),
-    }
+        )
 }
 
 fn emptiness(root: &Root, effective: u64) -> Check {
-    let name = "a root and a network without anything in them";
     let namespaces = root.exists("proc/self/ns/net") && root.exists("proc/self/ns/mnt");
-    match namespaces && has(effective, SYS_ADMIN_BIT) {
-        true => Check::ok(GROUP, name, "namespaces can be made (CAP_SYS_ADMIN)"),
-        false => {
-            let found = if namespaces { "CAP_SYS_ADMIN is not held" } else { "no such namespaces" };
-            Check::ok(GROUP, name, found).missing(
-                "a dataplane that is broken into sees the machine's files and networks, as far as its user may",
-                "start it as root, on a kernel with CONFIG_NET_NS",
-            )
-        }
-    }
+    let may = has(effective, SYS_ADMIN_BIT);
+    let lack = if namespaces { "CAP_SYS_ADMIN is not held" } else { "no such namespaces" };
+    Check::of("a root and a network without anything in them")
+        .either(namespaces && may, "namespaces can be made (CAP_SYS_ADMIN)", lack)
+        .or_missing(
+            "a dataplane that is broken into sees the machine's files and networks, as far as its user may",
+            "start it as root, on a kernel with CONFIG_NET_NS",
+        )
 }
 
 fn filter(root: &Root) -> Check {
-    let name = "lists of system calls";
     let actions = root.read("proc/sys/kernel/seccomp/actions_avail").unwrap_or_default();
     let known = |action: &str| actions.split_whitespace().any(|one| one == action);
-    match known("kill_process") && known("errno") {
-        true => Check::ok(GROUP, name, "seccomp filters"),
-        false => Check::ok(GROUP, name, "no seccomp filters").missing(
+    Check::of("lists of system calls")
+        .either(known("kill_process") && known("errno"), "seccomp filters", "no seccomp filters")
+        .or_missing(
             "all of the kernel's interface is open to a dataplane or an application that is broken into",
             "boot a kernel with CONFIG_SECCOMP_FILTER",
-        ),
-    }
+        )
 }
 
-fn files(probed: Probed) -> Check {
-    let name = "files that an application may not write";
-    match probed.landlock {
-        0 => Check::ok(GROUP, name, "no Landlock").warn(
+fn files(landlock: u32) -> Check {
+    Check::of("files that an application may not write")
+        .either(landlock > 0, &format!("Landlock, version {landlock}"), "no Landlock")
+        .or_warn(
             "an application of one's own may write all files that its user may",
             "boot a kernel with CONFIG_SECURITY_LANDLOCK, and `landlock` in its list of security modules (lsm=)",
-        ),
-        version => Check::ok(GROUP, name, format!("Landlock, version {version}")),
-    }
-}
-
-fn processes(root: &Root, probed: Probed) -> Check {
-    let name = "an application's processes end as a whole";
-    match root.exists("proc/self/ns/pid") && probed.pid_namespace {
-        true => Check::ok(GROUP, name, "PID namespaces can be made (one was)"),
-        false => Check::ok(GROUP, name, "no PID namespace can be made from here").missing(
-            "what an application starts may outlive it, or its starter where that is killed",
-            "start it as root, on a kernel with CONFIG_PID_NS",
-        ),
-    }
+        )
 }
 
 fn limits(root: &Root, probed: Probed) -> Check {
-    let name = "limits of memory, processes and processors";
-    let version = |controller| Groups::version(&root.path("sys/fs/cgroup"), controller);
-    let found: Vec<_> =
-        ["memory", "pids", "cpu", "cpuset"].map(|name| (name, version(name))).into();
-    let absent: Vec<&str> =
-        found.iter().filter(|(_, version)| version.is_err()).map(|(name, _)| *name).collect();
-    if absent.is_empty() && !probed.group {
-        return Check::ok(GROUP, name, "no control groups can be made from here").missing(
-            "dataplane and application may use up all of the machine's memory and processes",
-            "start them as root, where /sys/fs/cgroup may be written to",
+    let controllers = ["memory", "pids", "cpu", "cpuset"];
+    let version = |controller: &&str| Groups::version(&root.path("sys/fs/cgroup"), controller).ok();
+    let absent = controllers.into_iter().filter(|controller| version(controller).is_none());
+    let absent = absent.collect::<Vec<_>>().join(", ");
+    let check = Check::of("limits of memory, processes and processors");
+    if !absent.is_empty() {
+        let found = format!("no control groups with {absent}");
+        return Check { found, ..check }.missing(
+            "dataplane and application may use up what is not limited so",
+            "mount control groups: `mount -t cgroup2 none /sys/fs/cgroup`",
         );
     }
-    match absent.is_empty() {
-        true => {
-            let version = found.iter().filter_map(|(_, version)| version.clone().ok()).min();
-            Check::ok(GROUP, name, format!("control groups, version {}", version.unwrap_or(0)))
-        }
-        false => {
-            let found = format!("no control groups with {}", absent.join(", "));
-            Check::ok(GROUP, name, found).missing(
-                "dataplane and application may use up what is not limited so",
-                "mount control groups: `mount -t cgroup2 none /sys/fs/cgroup`",
-            )
-        }
-    }
+    let version = controllers.iter().filter_map(version).min().unwrap_or(0);
+    let found = format!("control groups, version {version}");
+    check.either(probed.group, &found, "no control groups can be made from here").or_missing(
+        "dataplane and application may use up all of the machine's memory and processes",
+        "start them as root, where /sys/fs/cgroup may be written to",
+    )
 }
 
-fn ends(probed: Probed) -> Check {
-    let name = "hearing of each other's end";
-    match probed.pidfd {
-        true => Check::ok(GROUP, name, "by pidfd"),
-        false => Check::ok(GROUP, name, "no pidfd").missing(
-            "a process that ends could be taken for a younger one with its number",
-            "use Linux 5.3 or later, with pidfd_open allowed",
-        ),
-    }
-}
-
-fn descriptors(probed: Probed) -> Check {
-    let name = "descriptors that nobody asked for stay away";
-    match probed.passrights {
-        true => Check::ok(GROUP, name, "the kernel refuses them (SO_PASSRIGHTS)"),
-        false => Check::ok(GROUP, name, "no SO_PASSRIGHTS").warn(
+fn descriptors(passrights: bool) -> Check {
+    Check::of("descriptors that nobody asked for stay away")
+        .either(passrights, "the kernel refuses them (SO_PASSRIGHTS)", "no SO_PASSRIGHTS")
+        .or_warn(
             "a thread of its own closes what tenants of an sdp plane send: they may hold up those who join",
             "use Linux 6.16 or later",
-        ),
-    }
+        )
 }
 
-fn peers(probed: Probed) -> Check {
-    let name = "which process serves a control socket";
-    match probed.peer_pidfd {
-        true => Check::ok(GROUP, name, "by pidfd (SO_PEERPIDFD)"),
-        false => Check::ok(GROUP, name, "no SO_PEERPIDFD").warn(
+fn peers(peer_pidfd: bool) -> Check {
+    Check::of("which process serves a control socket")
+        .either(peer_pidfd, "by pidfd (SO_PEERPIDFD)", "no SO_PEERPIDFD")
+        .or_warn(
             "tailplaned asks a service twice who it is, as a number may be another process's by now",
             "use Linux 6.5 or later",
-        ),
-    }
+        )
 }
 
-fn split(probed: Probed) -> Check {
-    let name = "placement split";
-    match probed.processors {
-        0 | 1 => Check::ok(GROUP, name, "one processor").missing(
-            "dataplane and application have to share it: `dataplane.placement = \"same-core\"`",
-            "allow two processors or more",
-        ),
-        count => Check::ok(GROUP, name, format!("{count} processors for both sides' threads")),
-    }
+fn split(processors: usize) -> Check {
+    let found = format!("{processors} processors for both sides' threads");
+    Check::of("placement split").either(processors > 1, &found, "one processor").or_missing(
+        "dataplane and application have to share it: `dataplane.placement = \"same-core\"`",
+        "allow two processors or more",
+    )
 }
 
 fn same_core(root: &Root, effective: u64) -> Check {
-    let name = "placement same-core";
-    let found = |found: &str| Check::ok(GROUP, name, found);
+    let check = |found: &str| Check::ok("placement same-core", found);
+    let cost =
+        "an application keeps the core until the kernel's scheduler takes it away: milliseconds";
     if !has(effective, SYS_NICE_BIT) {
-        return found("no real-time priorities (CAP_SYS_NICE is not held)").warn(
-            "an application keeps the core until the kernel's scheduler takes it away: milliseconds",
-            "start it as root, or raise the limit (ulimit -r)",
-        );
+        return check("no real-time priorities (CAP_SYS_NICE is not held)")
+            .warn(cost, "start it as root, or raise the limit (ulimit -r)");
     }
-    match root.read("proc/sys/kernel/sched_rt_runtime_us").unwrap_or_default().trim() {
-        "0" => found("real-time priorities may take no time (sched_rt_runtime_us is 0)").warn(
-            "an application keeps the core until the kernel's scheduler takes it away: milliseconds",
-            "write 950000 to /proc/sys/kernel/sched_rt_runtime_us",
-        ),
-        _ => found("the dataplane's threads run before the application's (real-time priorities)"),
+    if root.number("proc/sys/kernel/sched_rt_runtime_us") == Some(0) {
+        return check("real-time priorities may take no time (sched_rt_runtime_us is 0)")
+            .warn(cost, "write 950000 to /proc/sys/kernel/sched_rt_runtime_us");
     }
+    check("the dataplane's threads run before the application's (real-time priorities)")
 }
 
 #[cfg(test)]

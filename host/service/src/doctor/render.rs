@@ -74,9 +74,9 @@ mod tests {
     #[test]
     fn the_worst_is_explained_first_and_what_is_fine_not_at_all() {
         let text = table(&Report::of(vec![
-            Check::ok("memory", "fine", "as it should be"),
-            Check::ok("memory", "pages", "none").warn("TLB misses", "reserve some"),
-            Check::ok("tools", "ip", "not found").missing("no lab", "install it"),
+            Check::ok("fine", "as it should be").of_group("memory"),
+            Check::ok("pages", "none").warn("TLB misses", "reserve some").of_group("memory"),
+            Check::ok("ip", "not found").missing("no lab", "install it").of_group("tools"),
         ]));
         let at = |needle: &str| text.find(needle).unwrap_or_else(|| panic!("{needle}: {text}"));
         assert!(at("missing: tools, ip") < at("warn: memory, pages"));

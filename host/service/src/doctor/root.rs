@@ -50,12 +50,6 @@ impl Root {
         names
     }
 
-    /// The last component of what a symbolic link points to.
-    pub fn link(&self, path: impl AsRef<Path>) -> Option<String> {
-        let target = fs::read_link(self.path.join(path)).ok()?;
-        Some(target.file_name()?.to_str()?.to_owned())
-    }
-
     /// The value after `key:` in a file of such lines (`/proc/self/status`, `/proc/meminfo`,
     /// `/proc/cpuinfo`: there the first processor's).
     pub fn field(&self, path: impl AsRef<Path>, key: &str) -> Option<String> {
@@ -78,18 +72,16 @@ mod tests {
     use super::super::fake_tests::FakeRoot;
 
     #[test]
-    fn fields_flags_links_and_numbers_are_read() {
+    fn fields_flags_and_numbers_are_read() {
         let fake = FakeRoot::with(&[
             ("proc/cpuinfo", "processor\t: 0\nflags\t\t: fpu waitpkg\n\nprocessor\t: 1\n"),
             ("proc/sys/n", " -1\n"),
-        ])
-        .link("sys/driver", "../../bus/drivers/veth");
+        ]);
         let root = fake.root();
         assert_eq!(root.field("proc/cpuinfo", "processor").as_deref(), Some("0"));
         assert!(root.has_cpu_flag("waitpkg"));
         assert!(!root.has_cpu_flag("wait"));
         assert_eq!(root.number("proc/sys/n"), Some(-1));
-        assert_eq!(root.link("sys/driver").as_deref(), Some("veth"));
         assert_eq!(root.list("proc"), ["cpuinfo", "sys"]);
         assert_eq!(root.read("absent"), None);
     }

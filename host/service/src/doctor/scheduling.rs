@@ -1,40 +1,42 @@
 //! Real-time priority, its throttling, and how the kernel groups threads.
 
 use super::check::Check;
-use super::privilege::{effective, has, soft_limit};
+use super::privilege::{SYS_NICE_BIT, effective, has, soft_limit};
 use super::root::Root;
-
-const GROUP: &str = "scheduling";
-const CAP_SYS_NICE_BIT: u32 = 23;
 
 /// The checks.
 pub fn checks(root: &Root) -> Vec<Check> {
-    vec![priority(root), throttling(root), autogroups(root)]
+    // Worth knowing, not worth a warning: it only makes `nice` useless.
+    let autogroups = match root.number("proc/sys/kernel/sched_autogroup_enabled") {
+        Some(1) => "on: `nice` has no effect between sessions",
+        Some(_) => "off",
+        None => "not in this kernel",
+    };
+    vec![priority(root), throttling(root), Check::ok("autogroups", autogroups)]
 }
 
 fn priority(root: &Root) -> Check {
     let name = "real-time priority";
-    if has(effective(root), CAP_SYS_NICE_BIT) {
-        return Check::ok(GROUP, name, "any (CAP_SYS_NICE)");
+    if has(effective(root), SYS_NICE_BIT) {
+        return Check::ok(name, "any (CAP_SYS_NICE)");
     }
-    match soft_limit(root, "Max realtime priority") {
-        Some(0) | None => Check::ok(GROUP, name, "not allowed").missing(
-            "no kick: a wake-up does not preempt the application, so a packet waits for the end of \
-             the running request or the kernel's slice",
-            "run as root, or raise the limit (ulimit -r 10)",
-        ),
-        Some(highest) => Check::ok(GROUP, name, format!("up to {highest}")),
-    }
+    let highest = soft_limit(root, "Max realtime priority").unwrap_or(0);
+    let found = format!("up to {highest}");
+    Check::of(name).either(highest > 0, &found, "not allowed").or_missing(
+        "no kick: a wake-up does not preempt the application, so a packet waits for the end of \
+         the running request or the kernel's slice",
+        "run as root, or raise the limit (ulimit -r 10)",
+    )
 }
 
 fn throttling(root: &Root) -> Check {
     let runtime_us = root.number("proc/sys/kernel/sched_rt_runtime_us");
     let period_us = root.number("proc/sys/kernel/sched_rt_period_us");
-    let check = |found: String| Check::ok(GROUP, "real-time throttling", found);
+    let check = |found: &str| Check::ok("real-time throttling", found);
     match (runtime_us, period_us) {
-        (Some(-1), _) => check("off".to_owned()),
+        (Some(-1), _) => check("off"),
         (Some(runtime_us), Some(period_us)) if runtime_us < period_us => {
-            check(format!("{runtime_us} us of every {period_us} us")).warn(
+            check(&format!("{runtime_us} us of every {period_us} us")).warn(
                 format!(
                     "a core that spins at real-time priority is held for {} us of each period: it \
                      shows at p99.9",
@@ -43,19 +45,9 @@ fn throttling(root: &Root) -> Check {
                 "sysctl -w kernel.sched_rt_runtime_us=-1, with a core left for everything else",
             )
         }
-        (Some(_), Some(_)) => check("off (the runtime is the whole period)".to_owned()),
-        _ => check("unknown".to_owned()),
+        (Some(_), Some(_)) => check("off (the runtime is the whole period)"),
+        _ => check("unknown"),
     }
-}
-
-/// Worth knowing, not worth a warning: it only makes `nice` useless.
-fn autogroups(root: &Root) -> Check {
-    let found = match root.number("proc/sys/kernel/sched_autogroup_enabled") {
-        Some(1) => "on: `nice` has no effect between sessions",
-        Some(_) => "off",
-        None => "not in this kernel",
-    };
-    Check::ok(GROUP, "autogroups", found)
 }
 
 #[cfg(test)]

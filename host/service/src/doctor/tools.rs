@@ -6,8 +6,6 @@ use std::path::{Path, PathBuf};
 
 use super::check::Check;
 
-const GROUP: &str = "tools";
-
 /// A program: its name, the Debian package that has it, and what is not possible without it.
 const TOOLS: [(&str, &str, &str); 8] = [
     ("ip", "iproute2", "no lab can be made"),
@@ -36,11 +34,11 @@ pub fn search_path() -> Vec<PathBuf> {
 /// The checks, in these directories.
 pub fn checks(directories: &[PathBuf]) -> Vec<Check> {
     let found = |name: &str| directories.iter().map(|at| at.join(name)).find(|at| is_program(at));
-    let check = |&(name, package, cost): &(&str, &str, &str)| match found(name) {
-        Some(path) => Check::ok(GROUP, name, path.display().to_string()),
-        None => {
-            Check::ok(GROUP, name, "not found").missing(cost, format!("apt-get install {package}"))
-        }
+    let check = |&(name, package, cost): &(&str, &str, &str)| {
+        let path = found(name).map(|path| path.display().to_string());
+        Check::ok(name, path.as_deref().unwrap_or("not found"))
+            .fine_if(path.is_some())
+            .or_missing(cost, format!("apt-get install {package}"))
     };
     TOOLS.iter().map(check).collect()
 }

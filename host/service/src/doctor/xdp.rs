@@ -7,8 +7,6 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
 use super::check::Check;
 use super::root::Root;
 
-const GROUP: &str = "xdp";
-
 /// Tries to make an AF_XDP socket.
 ///
 /// # Errors
@@ -20,39 +18,38 @@ pub fn probe() -> io::Result<()> {
 
 /// The checks, given what [`probe`] found.
 pub fn checks(root: &Root, socket: io::Result<()>) -> Vec<Check> {
-    vec![af_xdp(socket), jit(root), bpffs(root), type_information(root)]
+    let has_types = root.exists("sys/kernel/btf/vmlinux");
+    let types = Check::of("BTF of the kernel").either(has_types, "present", "absent").or_warn(
+        "bpftool and tracing programs cannot show the kernel's types; the dataplane does without",
+        "boot a kernel with CONFIG_DEBUG_INFO_BTF",
+    );
+    vec![af_xdp(socket), jit(root), bpffs(root), types]
 }
 
 fn af_xdp(socket: io::Result<()>) -> Check {
-    let check = |found: &str| Check::ok(GROUP, "AF_XDP socket", found);
-    let cost = "no NIC and no lab can be used: only the shared-memory and loopback drivers, and \
-                simulation";
-    let error = match socket {
-        Ok(()) => return check("can be made"),
-        Err(error) => error,
+    let name = "AF_XDP socket";
+    let Err(error) = socket else { return Check::ok(name, "can be made") };
+    let remedy = match error.raw_os_error() {
+        Some(libc::EPERM | libc::EACCES) => {
+            "run as root (CAP_NET_RAW), in a container with that capability"
+        }
+        _ => "boot a kernel with CONFIG_XDP_SOCKETS",
     };
-    let refused = matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES));
-    let remedy = if refused {
-        "run as root (CAP_NET_RAW), in a container with that capability"
-    } else {
-        "boot a kernel with CONFIG_XDP_SOCKETS"
-    };
-    check(&format!("refused: {error}")).missing(cost, remedy)
+    Check::ok(name, format!("refused: {error}")).missing(
+        "no NIC and no lab can be used: only the shared-memory and loopback drivers, and \
+         simulation",
+        remedy,
+    )
 }
 
 fn jit(root: &Root) -> Check {
-    let path = "proc/sys/net/core/bpf_jit_enable";
-    let (found, works) = match root.number(path) {
+    let (found, works) = match root.number("proc/sys/net/core/bpf_jit_enable") {
         Some(0) => ("off", false),
         Some(_) => ("on", true),
         // With CONFIG_BPF_JIT_ALWAYS_ON the setting exists and is 1; unreadable means unknown.
         None => ("unknown (the setting is unreadable)", true),
     };
-    let check = Check::ok(GROUP, "BPF compiler", found);
-    if works {
-        return check;
-    }
-    check.warn(
+    Check::ok("BPF compiler", found).fine_if(works).or_warn(
         "the XDP program is interpreted, for every packet",
         "sysctl -w net.core.bpf_jit_enable=1",
     )
@@ -63,26 +60,13 @@ fn bpffs(root: &Root) -> Check {
     let mounted = mounts.lines().find_map(|line| {
         let mut fields = line.split_whitespace().skip(1);
         let at = fields.next()?;
-        (fields.next()? == "bpf").then(|| at.to_owned())
+        (fields.next()? == "bpf").then(|| format!("mounted at {at}"))
     });
-    match mounted {
-        Some(at) => Check::ok(GROUP, "bpffs", format!("mounted at {at}")),
-        None => Check::ok(GROUP, "bpffs", "not mounted").warn(
-            "BPF objects cannot be pinned: the XDP program lives as long as the process that \
-             attached it",
-            "mount -t bpf bpf /sys/fs/bpf",
-        ),
-    }
-}
-
-fn type_information(root: &Root) -> Check {
-    let check = |found| Check::ok(GROUP, "BTF of the kernel", found);
-    if root.exists("sys/kernel/btf/vmlinux") {
-        return check("present");
-    }
-    check("absent").warn(
-        "bpftool and tracing programs cannot show the kernel's types; the dataplane does without",
-        "boot a kernel with CONFIG_DEBUG_INFO_BTF",
+    let found = mounted.as_deref().unwrap_or("not mounted");
+    Check::ok("bpffs", found).fine_if(mounted.is_some()).or_warn(
+        "BPF objects cannot be pinned: the XDP program lives as long as the process that \
+         attached it",
+        "mount -t bpf bpf /sys/fs/bpf",
     )
 }
 
