@@ -207,16 +207,14 @@ impl Client {
                 Sent::Whole => drop(self.outbox.pop_front()),
                 Sent::NotNow => return Ok(()),
                 // What it has said before is still there to be read.
-                Sent::HungUp => return self.listen_to_the_end(),
+                Sent::HungUp => {
+                    self.outbox.clear();
+                    self.take_some()?;
+                    return Err(ClientError::Gone);
+                }
             }
         }
         Ok(())
-    }
-
-    fn listen_to_the_end(&mut self) -> Result<()> {
-        self.outbox.clear();
-        self.take_some()?;
-        Err(ClientError::Gone)
     }
 
     fn listen(&mut self) -> Result<()> {

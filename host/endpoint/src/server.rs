@@ -9,8 +9,8 @@
 //! Whoever goes beyond is told so, or dropped.
 
 mod desk;
+mod door;
 mod peer;
-mod place;
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -25,8 +25,7 @@ use rustix::io::Errno;
 
 use crate::protocol::{Answer, Ask, Description, Outcome};
 use desk::Desk;
-pub use place::BindError;
-use place::Place;
+pub use door::{BindError, Door};
 
 /// Between two looks for outcomes, where some are to come.
 const LOOK: Duration = Duration::from_millis(1);
@@ -58,40 +57,19 @@ pub struct Server {
     thread: Option<JoinHandle<()>>,
 }
 
-/// A control socket that is not served yet: clients that connect wait.
-#[derive(Debug)]
-pub struct Door {
-    place: Place,
-}
-
 impl Door {
-    /// Makes the control socket of service `name` in a run directory. A socket file whose process has gone is
-    /// replaced.
-    ///
-    /// # Errors
-    /// [`BindError`]: a service of that name runs; the directory cannot be used.
-    pub fn open(run_dir: &Path, name: &str) -> Result<Self, BindError> {
-        Ok(Self { place: Place::take(run_dir, name)? })
-    }
-
-    /// Where the socket is.
-    pub fn path(&self) -> &Path {
-        self.place.path()
-    }
-
     /// Serves it from now on, until the server is dropped.
     ///
     /// # Errors
     /// No descriptors, no threads.
     pub fn serve(self, steering: impl Steering) -> Result<Server, BindError> {
-        let place = self.place;
-        let path = place.path().to_owned();
+        let path = self.path().to_owned();
         let failed = |source: io::Error| BindError::System { path: path.clone(), source };
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
         let bell = Arc::new(bell.map_err(|errno| failed(errno.into()))?);
         let stop = Arc::new(AtomicBool::new(false));
         let (ring, flag) = (Arc::clone(&bell), Arc::clone(&stop));
-        let serve = move || serve(&place, Desk::new(steering), &ring, &flag);
+        let serve = move || serve(&self, Desk::new(steering), &ring, &flag);
         let thread = std::thread::Builder::new().name("control-socket".into()).spawn(serve);
         let thread = Some(thread.map_err(failed)?);
         Ok(Server { path, stop, bell, thread })
@@ -125,16 +103,16 @@ impl Drop for Server {
     }
 }
 
-fn serve(place: &Place, mut desk: Desk<impl Steering>, bell: &OwnedFd, stop: &AtomicBool) {
+fn serve(door: &Door, mut desk: Desk<impl Steering>, bell: &OwnedFd, stop: &AtomicBool) {
     let mut full = false;
     while !stop.load(Ordering::Acquire) {
         let breather = full.then_some(BREATHER);
         let timeout = if desk.is_waiting() { Some(LOOK) } else { breather };
-        if let Err(errno) = wait(place, &desk, bell, full, timeout) {
+        if let Err(errno) = wait(door, &desk, bell, full, timeout) {
             tracing::warn!(%errno, "the control socket is not served any more");
             return;
         }
-        full = !let_in(place, &mut desk);
+        full = !let_in(door, &mut desk);
         desk.turn();
     }
     desk.farewell();
@@ -142,7 +120,7 @@ fn serve(place: &Place, mut desk: Desk<impl Steering>, bell: &OwnedFd, stop: &At
 
 /// Waits until there is something to do. An interruption is another look.
 fn wait(
-    place: &Place,
+    door: &Door,
     desk: &Desk<impl Steering>,
     bell: &OwnedFd,
     full: bool,
@@ -151,7 +129,7 @@ fn wait(
     let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
     let mut asked: Vec<PollFd<'_>> = vec![PollFd::new(bell, PollFlags::IN)];
     if !full {
-        asked.push(PollFd::from_borrowed_fd(place.listener(), PollFlags::IN));
+        asked.push(PollFd::from_borrowed_fd(door.listener(), PollFlags::IN));
     }
     asked.extend(desk.peers().map(|(socket, flags)| PollFd::from_borrowed_fd(socket, flags)));
     match poll(&mut asked, timeout.as_ref()) {
@@ -161,9 +139,9 @@ fn wait(
 }
 
 /// Lets all in who knock. Answers false where there are no descriptors to do so.
-fn let_in(place: &Place, desk: &mut Desk<impl Steering>) -> bool {
+fn let_in(door: &Door, desk: &mut Desk<impl Steering>) -> bool {
     loop {
-        match place.accept() {
+        match door.accept() {
             Ok(Some(socket)) => desk.welcome(socket),
             Ok(None) => return true,
             Err(error) => {

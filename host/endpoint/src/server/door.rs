@@ -61,9 +61,9 @@ pub enum BindError {
     },
 }
 
-/// A listening socket and its file, which goes with this value.
+/// A control socket that is not served yet: clients that connect wait. Its file goes with this value.
 #[derive(Debug)]
-pub(super) struct Place {
+pub struct Door {
     path: PathBuf,
     listener: OwnedFd,
     /// Which file was made: what lies there at the end may be another's.
@@ -72,9 +72,13 @@ pub(super) struct Place {
     _lock: File,
 }
 
-impl Place {
-    /// Makes the socket of a service.
-    pub fn take(run_dir: &Path, name: &str) -> Result<Self, BindError> {
+impl Door {
+    /// Makes the control socket of service `name` in a run directory. A socket file whose process has gone is
+    /// replaced.
+    ///
+    /// # Errors
+    /// [`BindError`]: a service of that name runs; the directory cannot be used.
+    pub fn open(run_dir: &Path, name: &str) -> Result<Self, BindError> {
         let path = socket_path(run_dir, name)?;
         let failed = |path: &Path| {
             let path = path.to_owned();
@@ -101,16 +105,17 @@ impl Place {
         Ok(Self { path, listener, inode, _lock: lock })
     }
 
+    /// Where the socket is.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    pub fn listener(&self) -> BorrowedFd<'_> {
+    pub(super) fn listener(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }
 
     /// The next client that knocks.
-    pub fn accept(&self) -> io::Result<Option<OwnedFd>> {
+    pub(super) fn accept(&self) -> io::Result<Option<OwnedFd>> {
         loop {
             match accept_with(&self.listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK) {
                 Ok(socket) => return Ok(Some(socket)),
@@ -123,7 +128,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Door {
     fn drop(&mut self) {
         let is_ours =
             std::fs::symlink_metadata(&self.path).is_ok_and(|found| found.ino() == self.inode);
