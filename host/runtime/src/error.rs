@@ -1,7 +1,6 @@
 //! Why a dataplane could not run.
 
 use dataplane::ClassError;
-use stack::FLOW_GROUPS;
 
 /// Why a dataplane could not run.
 #[derive(Debug, thiserror::Error)]
@@ -20,41 +19,9 @@ pub enum RuntimeError {
         /// Devices given.
         found: usize,
     },
-    /// A processor that this process may not run on, or that is not there.
-    #[error(
-        "elastic thread {core} cannot run on processor {cpu}; allowed: {allowed} (`taskset` and \
-         cpusets limit them)"
-    )]
-    Processor {
-        /// The thread's number.
-        core: usize,
-        /// What was asked for.
-        cpu: usize,
-        /// What there is.
-        allowed: String,
-    },
-    /// More elastic threads than a scheduler can look after.
-    #[error(
-        "{found} elastic threads are more than can share their work: {max}; run two dataplanes, or run to \
-         completion"
-    )]
-    TooManyCores {
-        /// Threads asked for.
-        found: usize,
-        /// Most threads.
-        max: usize,
-    },
-    /// A domain whose event arrays are too small for the threads' batches.
-    #[error(
-        "a batch of an elastic thread has up to {events} events, and the domain's event arrays have room for {room}: \
-         make them larger (`process::Geometry`), or the batch smaller"
-    )]
-    EventArray {
-        /// Events that one batch can have.
-        events: usize,
-        /// Room of the smallest array.
-        room: usize,
-    },
+    /// Settings that do not fit this machine, each other, or what they were made for.
+    #[error("{0}")]
+    Unfit(String),
     /// A service that keeps its connections' state to each thread.
     #[error(
         "the schedulers work-conserving and ready-set run a connection on any core, and this service keeps \
@@ -73,19 +40,6 @@ pub enum RuntimeError {
     /// The device's indirection table, at the start.
     #[error("the device's indirection table could not be written: {0}")]
     Table(#[from] nic::rss::RssError),
-    /// A statistics segment that was made for something else.
-    #[error(
-        "the statistics segment is for {threads} elastic threads and {groups} flow groups, and there are {cores} and \
-         {FLOW_GROUPS}"
-    )]
-    Segment {
-        /// Threads of the segment.
-        threads: u16,
-        /// Flow groups of the segment.
-        groups: u16,
-        /// Threads that there are.
-        cores: usize,
-    },
     /// Kicks without the means to interrupt anything.
     #[error(
         "kicks interrupt the application by a thread of higher real-time priority, and the real-time priority \

@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 use clock::{Clock, MonotonicClock};
-use dataplane::{ForwardPorts, MAX_CORES, forwarding_mesh};
+use dataplane::{MAX_CORES, Parts, forwarding_mesh};
+use mem::{Pool, Region};
+use nic::Nic;
 use rustix::time::{ClockId, clock_gettime};
 use stack::{FLOW_GROUPS, RssKey, Secrets, Shared, StackConfig};
 
@@ -40,27 +42,24 @@ pub fn draw_secrets() -> Result<Secrets, RuntimeError> {
     })
 }
 
-/// What is there before there are threads.
-pub(crate) struct Ground {
-    pub shared: Arc<Shared>,
-    pub clock: MonotonicClock,
-    epoch_ns: u64,
-    bells: Arc<[Bell]>,
-    kicks: Kicks,
-}
-
-impl Ground {
-    /// For so many threads; with the ends of each one's forwarding rings.
-    pub fn new(
-        config: &RuntimeConfig,
-        cores: usize,
-        controls: Option<&Controls>,
-    ) -> Result<(Self, Vec<ForwardPorts>), RuntimeError> {
+impl<'a> Stage<'a> {
+    /// For a thread for each device in `nics`, until `stop` is set; with the parts of each.
+    pub fn new<N: Nic>(
+        config: &'a RuntimeConfig,
+        region: &Arc<Region>,
+        nics: Vec<N>,
+        controls: Option<&'a Controls>,
+        stop: &'a AtomicBool,
+    ) -> Result<(Self, Vec<Parts<N>>), RuntimeError> {
+        let cores = nics.len();
         if !(1..=128).contains(&cores) {
             return Err(RuntimeError::Queues { found: cores });
         }
         if config.scheduler.shares() && cores > MAX_CORES {
-            return Err(RuntimeError::TooManyCores { found: cores, max: MAX_CORES });
+            return Err(RuntimeError::Unfit(format!(
+                "{cores} elastic threads are more than can share their work: {MAX_CORES}; run two dataplanes, or run \
+                 to completion"
+            )));
         }
         let secrets = draw_secrets()?;
         // That of the device's hash, where there is a table of which the configuration does not know.
@@ -88,21 +87,11 @@ impl Ground {
         let now = clock_gettime(ClockId::Monotonic);
         let now_ns = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
         let epoch_ns = now_ns - clock.now().as_nanos();
-        let ground = Self { shared, clock, epoch_ns, bells, kicks };
-        Ok((ground, forwarding_mesh(cores, FORWARD_RING)))
-    }
-
-    pub fn stage<'a>(
-        &'a self,
-        config: &'a RuntimeConfig,
-        controls: Option<&'a Controls>,
-        stop: &'a AtomicBool,
-    ) -> Stage<'a> {
-        let Self { clock, epoch_ns, bells, kicks, .. } = self;
-        let starting = AtomicUsize::new(bells.len());
-        let (clock, epoch_ns) = (*clock, *epoch_ns);
-        Stage {
+        let part = |(nic, ports)| Parts { nic, pool: Pool::new(region, config.pool_keep), ports };
+        let parts = nics.into_iter().zip(forwarding_mesh(cores, FORWARD_RING)).map(part).collect();
+        let stage = Self {
             config,
+            shared,
             clock,
             epoch_ns,
             bells,
@@ -110,10 +99,11 @@ impl Ground {
             controls,
             is_movable: true,
             stop,
-            starting,
+            starting: AtomicUsize::new(cores),
             placers: Vec::new(),
             callers: Vec::new(),
-        }
+        };
+        Ok((stage, parts))
     }
 }
 
@@ -131,7 +121,10 @@ fn deal(
     let Some(segment) = &config.segment else { return Ok(()) };
     let statseg::Layout { threads, groups, .. } = segment.layout();
     if usize::from(threads) < cores || usize::from(groups) != FLOW_GROUPS {
-        return Err(RuntimeError::Segment { threads, groups, cores });
+        return Err(RuntimeError::Unfit(format!(
+            "the statistics segment is for {threads} elastic threads and {groups} flow groups, and there are {cores} \
+             and {FLOW_GROUPS}"
+        )));
     }
     (0..groups).for_each(|group| segment.set_home(group, shared.home_of(group).into()));
     Ok(())

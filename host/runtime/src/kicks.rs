@@ -64,9 +64,10 @@ impl Kicks {
         }
     }
 
-    /// A further thread will tend: to be called before it is started.
-    pub fn add(&self) {
+    /// A further thread will tend, as long as it has the answer: to be called before it is started.
+    pub fn tending(&self) -> Tending<'_> {
         self.running.fetch_add(1, Ordering::Relaxed);
+        Tending(self)
     }
 
     /// Tends core `core`'s network layer at each kick, until `stop` is set and [`end`](Self::end) was called.
@@ -95,18 +96,22 @@ impl Kicks {
         }
     }
 
-    /// A thread that was [added](Self::add) tends no more.
-    pub fn done(&self) {
-        // What it had of the dataplane it has given up: whoever sees this may take that apart.
-        self.running.fetch_sub(1, Ordering::Release);
-    }
-
     /// Ends the tending threads, once they were told to stop, and waits for that.
     pub fn end(&self) {
         self.send(u128::MAX >> 128_usize.saturating_sub(self.bells.len().max(1)));
         while self.running.load(Ordering::Acquire) > 0 {
             std::thread::sleep(LOOK);
         }
+    }
+}
+
+/// A thread that tends, until it ends.
+pub(crate) struct Tending<'a>(&'a Kicks);
+
+impl Drop for Tending<'_> {
+    fn drop(&mut self) {
+        // What it had of the dataplane it has given up: whoever sees this may take that apart.
+        self.0.running.fetch_sub(1, Ordering::Release);
     }
 }
 
@@ -142,7 +147,7 @@ mod tests {
         let [thread]: [_; 1] = threads.try_into().expect("one");
         let (kicks, stop) = (Kicks::new(1).expect("an eventfd"), AtomicBool::new(false));
         let runs_on = AtomicUsize::new(0);
-        kicks.add();
+        let tending = kicks.tending();
         std::thread::scope(|scope| {
             let tender = thread.tender();
             let (kicks, stop, runs_on) = (&kicks, &stop, &runs_on);
@@ -153,7 +158,7 @@ mod tests {
             };
             scope.spawn(move || {
                 kicks.tend(0, &tender, MonotonicClock::new(), ring, stop);
-                kicks.done();
+                drop(tending);
             });
             for kicked in 1..=3 {
                 // A kick that finds the layer in use is lost, as when somebody reads its counters: sent again.

@@ -7,6 +7,7 @@
 //! However a thread ends, it leaves the network: peers are reset, and packet memory comes back.
 
 mod bells;
+mod beside;
 mod config;
 mod controls;
 mod device;
@@ -14,7 +15,6 @@ mod drive;
 mod error;
 mod ground;
 mod kicks;
-mod priority;
 mod processor;
 mod protected;
 mod register;
@@ -30,12 +30,13 @@ pub use dataplane::{
 pub use shown::{Shown, Watched};
 pub use stack::{FLOW_GROUPS, PeerRegister, RssKey, StackConfig, policy};
 
+pub use beside::beside;
 pub use config::{CoreReport, RuntimeConfig, Scheduler};
 pub use controls::Controls;
 pub use device::TableError;
 pub use error::RuntimeError;
 pub use ground::draw_secrets;
-pub use priority::{keep_realtime, make_first_ordinary, may_have_realtime, set_realtime};
 pub use protected::run_protected;
 pub use register::{PeersLeft, Register, places_of_group};
 pub use run::{run, run_controlled};
+pub use unsafe_priority::{keep_realtime, make_first_ordinary, may_have_realtime, set_realtime};

@@ -15,7 +15,11 @@ pub(super) fn pin(core: usize, cpu: Option<usize>) -> Result<(), RuntimeError> {
             .filter(|&cpu| allowed.is_set(cpu))
             .map(|cpu| cpu.to_string())
             .collect();
-        return Err(RuntimeError::Processor { core, cpu, allowed: allowed.join(", ") });
+        return Err(RuntimeError::Unfit(format!(
+            "elastic thread {core} cannot run on processor {cpu}; allowed: {} (`taskset` and \
+             cpusets limit them)",
+            allowed.join(", ")
+        )));
     }
     run_on(cpu).map_err(|errno| system("pinning an elastic thread to its processor", errno))
 }

@@ -7,8 +7,7 @@
 
 use std::sync::Arc;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{SyncSender, sync_channel};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use clock::Clock;
@@ -17,14 +16,13 @@ use domain::Service;
 use mem::{Pool, Region};
 use nic::Nic;
 use process::{Attendant, Near};
-use stack::Shared;
 
+use crate::beside::beside;
 use crate::config::{CoreReport, RuntimeConfig, Scheduler};
 use crate::controls::Controls;
 use crate::error::RuntimeError;
-use crate::ground::Ground;
-use crate::priority::set_own_realtime;
 use crate::stage::Stage;
+use crate::unsafe_priority::set_own_realtime;
 
 /// Between two looks after threads that sleep while their application has a batch: how long their network layer may
 /// wait for them.
@@ -60,23 +58,20 @@ where
         return Err(RuntimeError::KeepsToItsCore);
     }
     let (room, events) = (nears.iter().map(Near::events_max).min(), config.elastic.events());
-    if room.is_some_and(|room| room < events) {
-        return Err(RuntimeError::EventArray { events, room: room.unwrap_or(0) });
+    if let Some(room) = room.filter(|room| *room < events) {
+        return Err(RuntimeError::Unfit(format!(
+            "a batch of an elastic thread has up to {events} events, and the domain's event arrays have room for \
+             {room}: make them larger (`process::Geometry`), or the batch smaller"
+        )));
     }
     // Which of the application's threads hears of a connection must not matter to it.
     let is_movable = nears.iter().all(Service::runs_anywhere);
-    let (ground, ports) = Ground::new(config, nics.len(), controls)?;
+    let (stage, parts) = Stage::new(config, region, nics, controls, stop)?;
     let placers = nears.iter().map(Near::placer).collect();
-    let stage = Stage { placers, is_movable, ..ground.stage(config, controls, stop) };
-    let now = ground.clock.now();
-    let parts: Vec<_> = nics
-        .into_iter()
-        .zip(ports)
-        .map(|(nic, ports)| Parts { nic, pool: Pool::new(region, config.pool_keep), ports })
-        .collect();
-    let shared = &ground.shared;
+    let stage = Stage { placers, is_movable, ..stage };
+    let (shared, now) = (&stage.shared, stage.clock.now());
     match &config.scheduler {
-        Scheduler::RunToCompletion => run_apart(shared, stage, region, parts, nears, &ready),
+        Scheduler::RunToCompletion => run_apart(stage, region, parts, nears, &ready),
         Scheduler::WorkConserving(conserving) => {
             let threads = Floor::threads(shared, parts, config.elastic, *conserving, now);
             run_tended(stage, threads, nears, &ready)
@@ -96,7 +91,6 @@ fn staged(config: &RuntimeConfig) -> usize {
 
 /// Threads that run to completion and go on while their applications have a batch.
 fn run_apart<N: Nic + Send>(
-    shared: &Arc<Shared>,
     stage: Stage<'_>,
     region: &Arc<Region>,
     parts: Vec<Parts<N>>,
@@ -108,7 +102,7 @@ fn run_apart<N: Nic + Send>(
     let (clock, elastic) = (stage.clock, config.elastic);
     let keep = staged(config);
     let thread = |((core, Parts { nic, pool, ports }), mirror)| {
-        let (shared, staging) = (Arc::clone(shared), Pool::new(region, keep));
+        let (shared, staging) = (Arc::clone(&stage.shared), Pool::new(region, keep));
         // Made where it runs: its parts cannot be moved.
         move || {
             ElasticThread::new(core as u8, shared, nic, pool, ports, elastic, clock.now())
@@ -122,8 +116,7 @@ fn run_apart<N: Nic + Send>(
     let nears: Vec<_> = nears.into_iter().map(|near| Mutex::new(Some(near.until(stop)))).collect();
     let threads = parts.into_iter().enumerate().zip(mirrors).map(thread).collect();
     let run = || stage.run(threads, none, &hands_out(&nears), ready);
-    let reports = attended(attendants, stage.config.realtime, run)?;
-    Ok(reports.into_iter().map(|(report, _)| report).collect())
+    attended(attendants, stage.config.realtime, run)
 }
 
 /// Makes each thread's service: takes it.
@@ -159,58 +152,27 @@ fn run_tended<N: Nic + Send>(
         })
         .collect();
     let run = || stage.run_sharing(threads, &hands_out(&nears), ready);
-    let reports = attended(attendants, stage.config.realtime, run)?;
-    Ok(reports.into_iter().map(|(report, _)| report).collect())
+    attended(attendants, stage.config.realtime, run)
 }
 
-/// Calls `run` with a thread beside it that looks after those that need it.
-fn attended<R>(
-    attendants: Vec<Attendant>,
-    realtime: Option<u8>,
-    run: impl FnOnce() -> Result<R, RuntimeError>,
-) -> Result<R, RuntimeError> {
-    let over = AtomicBool::new(false);
-    std::thread::scope(|scope| {
-        let over = &over;
-        let _over = Sets(over);
-        let (has_begun, begins) = sync_channel(1);
-        let named = std::thread::Builder::new().name("attendant".into());
-        named
-            .spawn_scoped(scope, move || attend(attendants, realtime, &has_begun, over))
-            .map_err(|source| RuntimeError::System { tried: "starting a thread", source })?;
-        // It has its priority before the elastic threads run: afterwards a dataplane may give up the right to set one.
-        let _ = begins.recv();
-        run()
-    })
-}
-
-/// Looks after the threads until it is over. With their priority: before their applications, which may have their cores
-/// for themselves for as long as they like.
-fn attend(
+/// Calls `run` with a thread beside it that looks after those that need it. With their priority: before their applications,
+/// which may have their cores for themselves for as long as they like.
+fn attended<S>(
     mut attendants: Vec<Attendant>,
     realtime: Option<u8>,
-    has_begun: &SyncSender<()>,
-    over: &AtomicBool,
-) {
-    if let Some(priority) = realtime
-        && let Err(error) = set_own_realtime(priority)
-    {
-        tracing::warn!(%error, "what looks after the elastic threads runs without priority");
-    }
-    // There is room for one word, so this waits for nobody.
-    let _ = has_begun.send(());
-    while !over.load(Ordering::Relaxed) {
+    run: impl FnOnce() -> Result<Vec<(CoreReport, S)>, RuntimeError>,
+) -> Result<Vec<CoreReport>, RuntimeError> {
+    let begin = || {
+        if let Err(error) = realtime.map_or(Ok(()), set_own_realtime) {
+            tracing::warn!(%error, "what looks after the elastic threads runs without priority");
+        }
+    };
+    let look = move || {
         // All of them: each look tells of its own thread.
         let busy = attendants.iter_mut().fold(false, |busy, one| one.look() | busy);
         std::thread::sleep(if busy { LOOK } else { IDLE_LOOK });
-    }
-}
-
-/// Sets a flag at its end, however that comes.
-struct Sets<'a>(&'a AtomicBool);
-
-impl Drop for Sets<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
+        true
+    };
+    let reports = beside("attendant", begin, look, run)??;
+    Ok(reports.into_iter().map(|(report, _)| report).collect())
 }

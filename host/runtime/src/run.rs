@@ -6,13 +6,13 @@ use std::sync::atomic::AtomicBool;
 use clock::Clock;
 use dataplane::{ElasticThread, Floor, Parts, Tender};
 use domain::Service;
-use mem::{Pool, Region};
+use mem::Region;
 use nic::Nic;
 
 use crate::config::{CoreReport, RuntimeConfig, Scheduler};
 use crate::controls::Controls;
 use crate::error::RuntimeError;
-use crate::ground::Ground;
+use crate::stage::Stage;
 
 /// Runs one elastic thread for each device in `nics` until `stop` is set, each with the service
 /// that `make_service` makes for its number. Answers what each has done, in order.
@@ -71,12 +71,9 @@ where
     N: Nic + Send,
     S: Service + Send,
 {
-    let (ground, ports) = Ground::new(config, nics.len(), controls)?;
-    let (shared, clock) = (&ground.shared, ground.clock);
-    let stage = ground.stage(config, controls, stop);
-    let part = |(nic, ports)| Parts { nic, pool: Pool::new(region, config.pool_keep), ports };
-    let parts = nics.into_iter().zip(ports).map(part);
-    let (elastic, now) = (config.elastic, clock.now());
+    let (stage, parts) = Stage::new(config, region, nics, controls, stop)?;
+    let (shared, clock, elastic) = (&stage.shared, stage.clock, config.elastic);
+    let now = clock.now();
     match &config.scheduler {
         Scheduler::RunToCompletion => {
             let thread = |(core, Parts { nic, pool, ports })| {
@@ -87,14 +84,15 @@ where
                 }
             };
             let none = Vec::<Tender<N>>::new();
-            stage.run(parts.enumerate().map(thread).collect(), none, make_service, ready)
+            let threads = parts.into_iter().enumerate().map(thread).collect();
+            stage.run(threads, none, make_service, ready)
         }
         Scheduler::WorkConserving(conserving) => {
-            let threads = Floor::threads(shared, parts.collect(), elastic, *conserving, now);
+            let threads = Floor::threads(shared, parts, elastic, *conserving, now);
             stage.run_sharing(threads, make_service, ready)
         }
         Scheduler::ReadySet(set) => {
-            let threads = Floor::ready_set(shared, parts.collect(), elastic, set, now)?;
+            let threads = Floor::ready_set(shared, parts, elastic, set, now)?;
             stage.run_sharing(threads, make_service, ready)
         }
     }

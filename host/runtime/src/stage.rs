@@ -2,6 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::ScopedJoinHandle;
 use std::time::Duration;
@@ -12,15 +13,16 @@ use domain::Service;
 use nic::Nic;
 use process::{NearBell, Placer};
 use shown::Shown;
+use stack::Shared;
 use statseg::{Board, Segment, State};
 
 use crate::bells::{Bell, Wake, end_run};
 use crate::config::{CoreReport, RuntimeConfig};
 use crate::controls::Controls;
 use crate::error::{RuntimeError, system};
-use crate::kicks::Kicks;
-use crate::priority::set_own_realtime;
+use crate::kicks::{Kicks, Tending};
 use crate::processor::pin;
+use crate::unsafe_priority::set_own_realtime;
 
 /// How long a thread that ends goes on telling its peers so, where they or the device keep it waiting; after
 /// how long it lets others have the processor meanwhile, and how often it looks again then.
@@ -31,11 +33,13 @@ const LEAVING_LOOK: Duration = Duration::from_micros(200);
 /// What all threads of a run have in common.
 pub(super) struct Stage<'a> {
     pub config: &'a RuntimeConfig,
+    /// What the threads' stacks have in common.
+    pub shared: Arc<Shared>,
     pub clock: MonotonicClock,
     /// What `CLOCK_MONOTONIC` said when that clock began, in nanoseconds.
     pub epoch_ns: u64,
-    pub bells: &'a [Bell],
-    pub kicks: &'a Kicks,
+    pub bells: Arc<[Bell]>,
+    pub kicks: Kicks,
     /// What steers the run, where something does.
     pub controls: Option<&'a Controls>,
     /// Whether flow groups may move: no thread's service keeps its connections to itself.
@@ -75,34 +79,25 @@ impl Stage<'_> {
         S: Service + Send,
     {
         std::thread::scope(|scope| {
-            let mut handles = Vec::new();
-            let mut tended = Vec::new();
+            let (mut handles, mut tended) = (Vec::new(), Vec::new());
+            let failed = |tried, source| {
+                self.end_all();
+                self.kicks.end();
+                system(tried, source)
+            };
             self.starting.fetch_add(tenders.len(), Ordering::AcqRel);
             for (core, tender) in tenders.into_iter().enumerate() {
-                self.kicks.add();
-                let body = move || self.tend(core, tender, ready);
+                let tending = self.kicks.tending();
+                let body = move || self.tend(core, tending, tender, ready);
                 let named = std::thread::Builder::new().name(format!("kicked-{core}"));
-                match named.spawn_scoped(scope, body) {
-                    Ok(handle) => tended.push(handle),
-                    Err(source) => {
-                        self.end_all();
-                        self.kicks.done();
-                        self.kicks.end();
-                        return Err(system("starting a thread for kicks", source));
-                    }
-                }
+                let started = named.spawn_scoped(scope, body);
+                tended.push(started.map_err(|error| failed("starting a thread for kicks", error))?);
             }
             for (core, make) in threads.into_iter().enumerate() {
                 let body = move || self.one(core, make, make_service, ready);
                 let named = std::thread::Builder::new().name(format!("elastic-{core}"));
-                match named.spawn_scoped(scope, body) {
-                    Ok(handle) => handles.push(handle),
-                    Err(source) => {
-                        self.end_all();
-                        self.kicks.end();
-                        return Err(system("starting an elastic thread", source));
-                    }
-                }
+                let started = named.spawn_scoped(scope, body);
+                handles.push(started.map_err(|error| failed("starting an elastic thread", error))?);
             }
             let reports = join_all(handles);
             join_all(tended).and(reports)
@@ -141,10 +136,10 @@ impl Stage<'_> {
     fn tend<N: Nic>(
         &self,
         core: usize,
+        _tending: Tending<'_>,
         tender: Tender<N>,
         ready: &dyn Fn(),
     ) -> Result<(), RuntimeError> {
-        let _counted = Counted(self.kicks);
         let _others = EndsWithThis(self);
         pin(core, self.config.cpus.get(core).copied())?;
         set_own_realtime(self.config.realtime.unwrap_or(0) + 1)?;
@@ -234,7 +229,7 @@ impl Stage<'_> {
 
     /// Has all threads end, those that sleep among them.
     fn end_all(&self) {
-        end_run(self.stop, self.bells);
+        end_run(self.stop, &self.bells);
     }
 
     /// Wakes those of these threads that sleep, one bit each.
@@ -254,15 +249,6 @@ impl Stage<'_> {
 fn device_fd<N: Nic>(nic: &mut N) -> Result<Option<OwnedFd>, RuntimeError> {
     let own = nic.wait_fd().map(|fd| fd.try_clone_to_owned()).transpose();
     own.map_err(|source| system("duplicating the descriptor of a queue pair", source))
-}
-
-/// A thread that tends, until it ends.
-struct Counted<'a>(&'a Kicks);
-
-impl Drop for Counted<'_> {
-    fn drop(&mut self) {
-        self.0.done();
-    }
 }
 
 /// Waits for all elastic threads; the first failure is the one that is told.

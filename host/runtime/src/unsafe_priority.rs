@@ -1,62 +1,89 @@
-//! Real-time priority of the calling thread.
+//! Real-time priority of threads, and why it could not be had.
 //!
-//! `unsafe` because the call has no safe wrapper in the libraries that we use; it takes a pointer to
+//! `unsafe` because the calls have no safe wrapper in the libraries that we use; each takes a pointer to
 //! a value that lives across the call and touches no other memory.
 #![allow(unsafe_code)]
 
-/// Lets the calling thread run before all ordinary ones (`SCHED_FIFO`, priority 1 to 99); with it, threads and
-/// processes that it starts, where these are to inherit that.
+use std::io;
+
+use crate::error::{RuntimeError, system};
+
+/// Lets the calling thread run before all ordinary ones (`SCHED_FIFO`, priority 1 to 99). A thread
+/// that never sleeps must not stay so: it starves its processor. Threads and processes that it starts inherit it.
 ///
 /// # Errors
-/// What the operating system said: without privileges, that they are missing.
-pub(crate) fn set_realtime(priority: u8, is_inherited: bool) -> Result<(), std::io::Error> {
+/// [`RuntimeError::System`]: without privileges, that they are missing.
+pub fn set_realtime(priority: u8) -> Result<(), RuntimeError> {
+    set("setting a real-time priority", priority, libc::SCHED_FIFO)
+}
+
+/// The same for a thread of the dataplane: what it starts begins as an ordinary thread.
+pub(crate) fn set_own_realtime(priority: u8) -> Result<(), RuntimeError> {
+    set("setting a real-time priority", priority, OWN)
+}
+
+/// The policy of a real-time thread that starts ordinary ones.
+const OWN: libc::c_int = libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK;
+
+fn set(tried: &'static str, priority: u8, policy: libc::c_int) -> Result<(), RuntimeError> {
     let parameters = libc::sched_param { sched_priority: priority.clamp(1, 99).into() };
-    let policy = match is_inherited {
-        true => libc::SCHED_FIFO,
-        false => libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK,
-    };
     // SAFETY: the pointer is to a local value; 0 names the calling thread.
-    match unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) } {
+    answered(tried, unsafe { libc::sched_setscheduler(0, policy, &raw const parameters) })
+}
+
+fn answered(tried: &'static str, status: libc::c_int) -> Result<(), RuntimeError> {
+    match status {
         0 => Ok(()),
-        _ => Err(std::io::Error::last_os_error()),
+        _ => Err(system(tried, io::Error::last_os_error())),
     }
 }
 
-/// Has the calling thread keep its real-time priority, where it has one, from what it starts.
+/// Has the calling thread keep its real-time priority, where it has one, from threads and processes that it starts.
 ///
 /// # Errors
 /// As [`set_realtime`].
-pub(crate) fn keep_realtime() -> Result<(), std::io::Error> {
+pub fn keep_realtime() -> Result<(), RuntimeError> {
+    let tried = "keeping a real-time priority from what is started";
     let mut parameters = libc::sched_param { sched_priority: 0 };
     // SAFETY: asks about the calling thread; the pointer is to a local value.
     match unsafe { (libc::sched_getscheduler(0), libc::sched_getparam(0, &raw mut parameters)) } {
-        (libc::SCHED_FIFO, 0) => set_realtime(parameters.sched_priority.clamp(1, 99) as u8, false),
+        (libc::SCHED_FIFO, 0) => set(tried, parameters.sched_priority.clamp(1, 99) as u8, OWN),
         _ => Ok(()),
     }
 }
 
-/// Makes this process's first thread an ordinary one, whatever priority it was started with.
+/// Makes this process's first thread an ordinary one: for one that was started with a real-time priority so that its
+/// elastic threads inherit it, and has nothing to do but to wait for these.
 ///
 /// # Errors
 /// As [`set_realtime`].
-pub(crate) fn make_first_ordinary() -> Result<(), std::io::Error> {
+pub fn make_first_ordinary() -> Result<(), RuntimeError> {
     let first = std::process::id() as libc::pid_t;
     let parameters = libc::sched_param { sched_priority: 0 };
     // SAFETY: the pointer is to a local value; a process's first thread has the process's number.
-    match unsafe { libc::sched_setscheduler(first, libc::SCHED_OTHER, &raw const parameters) } {
-        0 => Ok(()),
-        _ => Err(std::io::Error::last_os_error()),
-    }
+    let status =
+        unsafe { libc::sched_setscheduler(first, libc::SCHED_OTHER, &raw const parameters) };
+    answered("giving up a real-time priority", status)
+}
+
+/// Whether this process may run threads at such a priority.
+///
+/// # Errors
+/// As [`set_realtime`].
+pub fn may_have_realtime(priority: u8) -> Result<(), RuntimeError> {
+    // A thread of its own has it for a moment.
+    let tried = std::thread::spawn(move || set_own_realtime(priority)).join();
+    tried.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{keep_realtime, set_realtime};
+    use super::{keep_realtime, set_own_realtime, set_realtime};
 
     /// The policy of a thread that a thread of a real-time priority starts.
     fn inherited(is_inherited: bool) -> Option<i32> {
         let starter = std::thread::spawn(move || {
-            set_realtime(1, is_inherited).ok()?;
+            if is_inherited { set_realtime(1) } else { set_own_realtime(1) }.ok()?;
             // SAFETY: asks about the calling thread.
             let policy = || unsafe { libc::sched_getscheduler(0) };
             std::thread::spawn(policy).join().ok()
@@ -80,7 +107,7 @@ mod tests {
         let starter = std::thread::spawn(|| {
             // Nothing to keep is no error.
             keep_realtime().expect("nothing changes");
-            set_realtime(1, true).ok()?;
+            set_realtime(1).ok()?;
             keep_realtime().expect("the same priority");
             // SAFETY: asks about the calling thread.
             let policy = || unsafe { libc::sched_getscheduler(0) };
