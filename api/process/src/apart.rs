@@ -18,7 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use clock::Instant;
-use domain::{Calls, Events};
+use domain::{Calls, Events, Service};
 use handshake::One;
 use memfile::Memory;
 use rustix::io::Errno;
@@ -26,7 +26,7 @@ use rustix::net::{RecvFlags, recv};
 
 use crate::layout;
 use crate::near::{Apart, Near, sleep_for};
-use crate::near_stats::{NearStats, UNRESPONSIVE};
+use crate::near_stats::NearStats;
 use crate::place::Placement;
 use crate::waiting;
 
@@ -58,7 +58,7 @@ impl Near<'_> {
         self.parts.geometry.events as usize
     }
 
-    pub(crate) fn begin_apart(&mut self, now: Instant, events: Events<'_>, calls: &mut Calls<'_>) {
+    fn begin_apart(&mut self, now: Instant, events: Events<'_>, calls: &mut Calls<'_>) {
         if self.has_gone() || self.is_to_stop() {
             self.wish = None;
             return;
@@ -83,17 +83,16 @@ impl Near<'_> {
             Placement::Split => count <= FEW && self.is_answered_soon(),
         };
         if is_answered {
-            self.collect_apart(now, calls);
+            self.collect(now, calls);
         }
     }
 
     /// Whether the batch at hand is over once the application has had this thread's core for a while.
     fn is_answered_below(&self) -> bool {
-        let (asleep, done) =
-            (self.parts.events.word(layout::ASLEEP), self.parts.calls.word(layout::BATCH));
-        let (Some(asleep), Some(done)) = (asleep, done) else { return false };
+        let words = (self.parts.calls.word(layout::BATCH), self.parts.events.word(layout::ASLEEP));
+        let (Some(done), Some(asleep)) = words else { return false };
         sleep_for(self.batch, (done, asleep), self.is_attended, &self.stats);
-        done.load(Ordering::Acquire) == self.batch
+        self.is_answered()
     }
 
     /// Whether the batch at hand is over within some looks.
@@ -108,8 +107,17 @@ impl Near<'_> {
         let done = self.parts.calls.word(layout::BATCH);
         done.is_some_and(|done| done.load(Ordering::Acquire) == self.batch)
     }
+}
 
-    pub(crate) fn is_away_at(&mut self, now: Instant) -> bool {
+impl Service for Near<'_> {
+    fn on_batch(&mut self, now: Instant, events: Events<'_>, calls: &mut Calls<'_>) {
+        match self.apart {
+            Some(_) => self.begin_apart(now, events, calls),
+            None => self.cross_all(now, events, calls),
+        }
+    }
+
+    fn is_away(&mut self, now: Instant) -> bool {
         let is_ending = self.has_gone() || self.is_to_stop();
         let is_over = is_ending || self.is_answered();
         let Some(apart) = &mut self.apart else { return false };
@@ -117,12 +125,7 @@ impl Near<'_> {
             if is_over {
                 return false;
             }
-            let since = *apart.since.get_or_insert(now);
-            if !apart.is_reported && now.since(since) >= UNRESPONSIVE {
-                apart.is_reported = true;
-                NearStats::add(&self.stats.unresponsive);
-                self.stats.is_unresponsive.store(true, Ordering::Relaxed);
-            }
+            self.stats.note_wait(*apart.since.get_or_insert(now), now);
             return true;
         }
         let Some(toll) = &self.toll else { return false };
@@ -137,13 +140,11 @@ impl Near<'_> {
         true
     }
 
-    pub(crate) fn collect_apart(&mut self, now: Instant, calls: &mut Calls<'_>) {
+    fn collect(&mut self, now: Instant, calls: &mut Calls<'_>) {
         let Some(apart) = &mut self.apart else { return };
-        let Apart { has_batch, is_reported, .. } = std::mem::take(apart);
+        let Apart { has_batch, .. } = std::mem::take(apart);
         self.stats.outstanding.store(0, Ordering::Relaxed);
-        if is_reported {
-            self.stats.is_unresponsive.store(false, Ordering::Relaxed);
-        }
+        self.stats.note_answer();
         // It may have gone with the batch.
         if has_batch && self.is_answered() {
             self.now = now;
@@ -151,16 +152,19 @@ impl Near<'_> {
         }
     }
 
-    pub(crate) fn has_batch_apart(&self) -> bool {
+    fn has_batch(&self) -> bool {
         self.apart.as_ref().is_some_and(|apart| apart.has_batch)
     }
 
-    /// When it wishes to be run.
-    pub(crate) fn wish_apart(&self) -> Option<Instant> {
+    fn wake_at(&self) -> Option<Instant> {
         match self.apart.as_ref().and_then(|apart| apart.in_debt) {
             Some(free_at) => Some(self.wish.map_or(free_at, |wish| wish.max(free_at))),
             None => self.wish,
         }
+    }
+
+    fn runs_anywhere(&self) -> bool {
+        self.parts.runs_anywhere
     }
 }
 

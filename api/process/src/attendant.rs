@@ -17,18 +17,14 @@ use crate::place::{Placement, Placer};
 /// Looks after one elastic thread. Made by [`Near::attended`](crate::Near::attended).
 #[derive(Debug)]
 pub struct Attendant {
-    calls: Arc<Memory>,
-    placer: Placer,
-    stats: Arc<NearStats>,
-    slept_for: u32,
-    crossings: u64,
+    pub(crate) calls: Arc<Memory>,
+    pub(crate) placer: Placer,
+    pub(crate) stats: Arc<NearStats>,
+    pub(crate) slept_for: u32,
+    pub(crate) crossings: u64,
 }
 
 impl Attendant {
-    pub(crate) fn new(calls: Arc<Memory>, placer: Placer, stats: Arc<NearStats>) -> Self {
-        Self { calls, placer, stats, slept_for: 0, crossings: 0 }
-    }
-
     /// To be called about every millisecond. Whether the thread, on its application's core, has had a batch since the
     /// last look: if not for a while, looks may be rarer.
     pub fn look(&mut self) -> bool {

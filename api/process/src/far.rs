@@ -25,15 +25,6 @@ const NAP: Duration = Duration::from_millis(50);
 /// Looks without a pause: about as long as it takes a dataplane to send an answer and receive a request that follows it.
 const QUICK_LOOKS: u32 = 1_024;
 
-/// Why [`Far::run`] ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum FarEnd {
-    /// The dataplane has gone: there is no network any more.
-    Gone,
-    /// It was to stop.
-    Stopped,
-}
-
 /// What a [`Far`] is made of.
 pub(crate) struct FarParts {
     pub events: Arc<Memory>,
@@ -84,15 +75,14 @@ impl Far {
     }
 
     /// Runs `service` on every batch, until `stop` is set or the dataplane goes.
-    pub fn run(&mut self, service: &mut impl Service, stop: &AtomicBool) -> FarEnd {
+    pub fn run(&mut self, service: &mut impl Service, stop: &AtomicBool) {
         while !stop.load(Ordering::Relaxed) {
             match self.wait() {
                 true => self.batch(service),
-                false if self.is_alone() => return FarEnd::Gone,
+                false if self.is_alone() => return,
                 false => {}
             }
         }
-        FarEnd::Stopped
     }
 
     /// Runs `service` on a batch if there is one now, without waiting. Answers whether there was: for a thread that has

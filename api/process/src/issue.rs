@@ -66,7 +66,7 @@ impl Near<'_> {
             None => self.issue_all(count as usize, pieces, calls),
         }
         if let Some(toll) = &self.toll
-            && !self.used.is_nothing()
+            && self.used != Used::default()
         {
             toll.charge(self.now, std::mem::take(&mut self.used));
         }

@@ -51,7 +51,7 @@ mod waiting;
 
 pub use apart::NearBell;
 pub use attendant::Attendant;
-pub use far::{Far, FarEnd};
+pub use far::Far;
 pub use join::{Application, Hello, Host, JoinError};
 pub use layout::Geometry;
 pub use mirror::Mirror;

@@ -17,26 +17,17 @@ use crate::record::{self, Words};
 /// Made by [`Near::mirror`](crate::Near::mirror), for the array whose events that side hands over.
 #[derive(Debug)]
 pub struct Mirror {
-    events: Arc<Memory>,
-    geometry: Geometry,
+    pub(crate) events: Arc<Memory>,
+    pub(crate) geometry: Geometry,
     /// Address of the packet memory.
-    base: usize,
+    pub(crate) base: usize,
     /// The batch that was handed over last, of which this thread alone tells.
-    last: Arc<AtomicU32>,
+    pub(crate) last: Arc<AtomicU32>,
     /// The one before those events that are written down now.
-    before: u32,
+    pub(crate) before: u32,
 }
 
 impl Mirror {
-    pub(crate) fn new(
-        events: Arc<Memory>,
-        geometry: Geometry,
-        base: usize,
-        last: Arc<AtomicU32>,
-    ) -> Self {
-        Self { events, geometry, base, last, before: 0 }
-    }
-
     /// The words of an event.
     #[inline(always)]
     fn words_of(&self, record: &EventRecord, events: Appended<'_>) -> Words {

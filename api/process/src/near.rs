@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use clock::Instant;
-use domain::{Calls, Event, Events, Handle, Service};
+use domain::{Calls, Event, Events, Handle};
 use mem::Region;
 use memfile::Memory;
 
 use crate::attendant::Attendant;
 use crate::layout::{self, Geometry, RECORD_WORDS, both, two};
 use crate::mirror::{Mirror, offset};
-use crate::near_stats::{NearStats, UNRESPONSIVE};
+use crate::near_stats::NearStats;
 use crate::place::{Place, Placement, Placer};
 use crate::rates::{Toll, Used};
 use crate::record::{self, Words};
@@ -55,8 +55,6 @@ pub(crate) struct Apart {
     pub has_batch: bool,
     /// Since when, as far as somebody looked at the time.
     pub since: Option<Instant>,
-    /// That it has had it for long was reported.
-    pub is_reported: bool,
     /// Nothing is handed over until it is out of debt.
     pub in_debt: Option<Instant>,
 }
@@ -120,25 +118,8 @@ impl<'a> Near<'a> {
     /// Runs `meanwhile` again and again while the application has a batch: it runs the network layer, and answers
     /// the time.
     #[must_use]
-    pub fn with_meanwhile<'b>(self, meanwhile: impl FnMut() -> Instant + Send + 'b) -> Near<'b> {
-        Near {
-            parts: self.parts,
-            base: self.base,
-            batch: self.batch,
-            last: self.last,
-            wish: self.wish,
-            apart: self.apart,
-            meanwhile: Box::new(meanwhile),
-            gathered: self.gathered,
-            pieces_left: 0,
-            toll: self.toll,
-            used: self.used,
-            now: self.now,
-            given: None,
-            is_attended: self.is_attended,
-            stop: None,
-            stats: self.stats,
-        }
+    pub fn with_meanwhile(self, meanwhile: impl FnMut() -> Instant + Send + 'a) -> Self {
+        Self { meanwhile: Box::new(meanwhile), ..self }
     }
 
     /// Charges what the application sends and opens to `toll`, by the clock of [`with_meanwhile`](Self::with_meanwhile).
@@ -151,15 +132,15 @@ impl<'a> Near<'a> {
     /// ms), or the answer's [`look`](Attendant::look) wakes it: to be called by a thread that nobody else's work holds up.
     pub fn attended(&mut self) -> Attendant {
         self.is_attended = true;
-        let calls = Arc::clone(&self.parts.calls);
-        Attendant::new(calls, self.placer(), Arc::clone(&self.stats))
+        let (calls, stats) = (Arc::clone(&self.parts.calls), Arc::clone(&self.stats));
+        Attendant { calls, placer: self.placer(), stats, slept_for: 0, crossings: 0 }
     }
 
     /// What writes events down as they come about, for the array whose events this side is handed, all of them at a
     /// time, and nobody else: see [`EventArray::mirror_in`](domain::EventArray::mirror_in).
     pub fn mirror(&self) -> Mirror {
-        let NearParts { events, geometry, .. } = &self.parts;
-        Mirror::new(Arc::clone(events), *geometry, self.base, Arc::clone(&self.last))
+        let (events, last) = (Arc::clone(&self.parts.events), Arc::clone(&self.last));
+        Mirror { events, geometry: self.parts.geometry, base: self.base, last, before: 0 }
     }
 
     /// Where the application's thread runs now.
@@ -191,6 +172,25 @@ impl<'a> Near<'a> {
 
     pub(crate) fn has_gone(&self) -> bool {
         self.parts.gone.load(Ordering::Relaxed)
+    }
+
+    /// All batches of these events there and back.
+    pub(crate) fn cross_all(&mut self, now: Instant, events: Events<'_>, calls: &mut Calls<'_>) {
+        let several = events.len() > self.parts.geometry.events as usize;
+        self.given = several.then(HashMap::new);
+        let mut rest = events.iter().peekable();
+        // At least once: the application may have wished to be run without an event.
+        loop {
+            if self.has_gone() || self.is_to_stop() {
+                self.wish = None;
+                return;
+            }
+            self.now = self.pay(now);
+            self.cross(&mut rest, calls);
+            if rest.peek().is_none() {
+                break;
+            }
+        }
     }
 
     /// One batch there and back.
@@ -338,71 +338,20 @@ impl<'a> Near<'a> {
             sleep();
         }
         let mut since = None;
-        let mut reported = false;
         while !waiting::look(done, (QUICK_LOOKS, looks), |done| done == *batch) {
             let now = meanwhile();
-            let since = *since.get_or_insert(now);
-            if !reported && now.since(since) >= UNRESPONSIVE {
-                reported = true;
-                NearStats::add(&stats.unresponsive);
-                stats.is_unresponsive.store(true, Ordering::Relaxed);
-            }
+            stats.note_wait(*since.get_or_insert(now), now);
             let is_set = |flag: &AtomicBool| flag.load(Ordering::Relaxed);
             if is_set(gone) || stop.is_some_and(is_set) {
                 return false;
             }
             // One that takes so long has no use for a thread that spins, and others may have some for its core.
-            if looks == 0 || reported {
+            if looks == 0 || stats.is_unresponsive() {
                 sleep();
             }
         }
-        if reported {
-            stats.is_unresponsive.store(false, Ordering::Relaxed);
-        }
+        stats.note_answer();
         true
-    }
-}
-
-impl Service for Near<'_> {
-    fn on_batch(&mut self, now: Instant, events: Events<'_>, calls: &mut Calls<'_>) {
-        if self.apart.is_some() {
-            return self.begin_apart(now, events, calls);
-        }
-        let several = events.len() > self.parts.geometry.events as usize;
-        self.given = several.then(HashMap::new);
-        let mut rest = events.iter().peekable();
-        // At least once: the application may have wished to be run without an event.
-        loop {
-            if self.has_gone() || self.is_to_stop() {
-                self.wish = None;
-                return;
-            }
-            self.now = self.pay(now);
-            self.cross(&mut rest, calls);
-            if rest.peek().is_none() {
-                break;
-            }
-        }
-    }
-
-    fn wake_at(&self) -> Option<Instant> {
-        self.wish_apart()
-    }
-
-    fn is_away(&mut self, now: Instant) -> bool {
-        self.is_away_at(now)
-    }
-
-    fn has_batch(&self) -> bool {
-        self.has_batch_apart()
-    }
-
-    fn collect(&mut self, now: Instant, calls: &mut Calls<'_>) {
-        self.collect_apart(now, calls);
-    }
-
-    fn runs_anywhere(&self) -> bool {
-        self.parts.runs_anywhere
     }
 }
 

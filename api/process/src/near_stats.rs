@@ -3,8 +3,10 @@
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
+use clock::Instant;
+
 /// An application that takes longer for one batch is reported (IX §4.1).
-pub(crate) const UNRESPONSIVE: Duration = Duration::from_millis(10);
+const UNRESPONSIVE: Duration = Duration::from_millis(10);
 
 /// What an elastic thread has seen of its application, for others to look at.
 #[derive(Debug, Default)]
@@ -51,6 +53,21 @@ impl NearStats {
     /// on.
     pub fn is_unresponsive(&self) -> bool {
         self.is_unresponsive.load(Ordering::Relaxed)
+    }
+
+    /// The application has had its present batch since `since`.
+    pub(crate) fn note_wait(&self, since: Instant, now: Instant) {
+        if !self.is_unresponsive() && now.since(since) >= UNRESPONSIVE {
+            Self::add(&self.unresponsive);
+            self.is_unresponsive.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// The application has no batch any more.
+    pub(crate) fn note_answer(&self) {
+        if self.is_unresponsive() {
+            self.is_unresponsive.store(false, Ordering::Relaxed);
+        }
     }
 
     pub(crate) fn add(counter: &AtomicU64) {

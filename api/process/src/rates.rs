@@ -29,12 +29,6 @@ pub struct Used {
     pub connections: u64,
 }
 
-impl Used {
-    pub(crate) fn is_nothing(&self) -> bool {
-        *self == Self::default()
-    }
-}
-
 /// Keeps an application, with all its elastic threads, to its rates. Each batch is paid for after it: the next one
 /// waits until the application is out of debt, so that an average is kept, nothing is lost, and one batch is the
 /// most that comes at once beyond the [burst](Self::BURST).

@@ -54,76 +54,57 @@ fn endpoint(word: u64) -> Endpoint {
     Endpoint::new(Ipv4Addr::new(a, b, c, d), word as u16)
 }
 
-/// A list of values that have one byte each: their place is their number.
-macro_rules! bytes {
-    ($to:ident, $from:ident, $type:ty, [$($value:path),* $(,)?]) => {
-        fn $to(value: $type) -> u64 {
-            const ALL: &[$type] = &[$($value),*];
-            ALL.iter().position(|one| *one == value).unwrap_or(0) as u64
-        }
-        fn $from(word: u64) -> Option<$type> {
-            const ALL: &[$type] = &[$($value),*];
-            ALL.get(word as usize).copied()
-        }
-    };
+// Values that have one byte each: their place is their number.
+const CONNECT_ERRORS: [ConnectError; 6] = [
+    ConnectError::Refused,
+    ConnectError::TimedOut,
+    ConnectError::Unreachable,
+    ConnectError::NoPort,
+    ConnectError::NoMemory,
+    ConnectError::Forbidden,
+];
+const REASONS: [DeadReason; 4] =
+    [DeadReason::Closed, DeadReason::Reset, DeadReason::TimedOut, DeadReason::Aborted];
+const CALL_KINDS: [CallKind; 7] = [
+    CallKind::Connect,
+    CallKind::Accept,
+    CallKind::Sendv,
+    CallKind::RecvDone,
+    CallKind::Close,
+    CallKind::Abort,
+    CallKind::UdpSendv,
+];
+const CALL_ERRORS: [CallError; 7] = [
+    CallError::BadHandle,
+    CallError::BadState,
+    CallError::Trimmed { accepted: 0 },
+    CallError::TooMuch,
+    CallError::Unsendable,
+    CallError::Forbidden,
+    CallError::Busy,
+];
+
+/// The number of a value.
+fn number_of<T: PartialEq>(all: &[T], value: T) -> u64 {
+    all.iter().position(|one| *one == value).unwrap_or(0) as u64
 }
 
-bytes!(
-    connect_error_word,
-    connect_error,
-    ConnectError,
-    [
-        ConnectError::Refused,
-        ConnectError::TimedOut,
-        ConnectError::Unreachable,
-        ConnectError::NoPort,
-        ConnectError::NoMemory,
-        ConnectError::Forbidden,
-    ]
-);
-bytes!(
-    reason_word,
-    reason,
-    DeadReason,
-    [DeadReason::Closed, DeadReason::Reset, DeadReason::TimedOut, DeadReason::Aborted]
-);
-bytes!(
-    call_kind_word,
-    call_kind,
-    CallKind,
-    [
-        CallKind::Connect,
-        CallKind::Accept,
-        CallKind::Sendv,
-        CallKind::RecvDone,
-        CallKind::Close,
-        CallKind::Abort,
-        CallKind::UdpSendv,
-    ]
-);
+/// The value of this number.
+fn value_of<T: Copy>(all: &[T], number: u64) -> Option<T> {
+    all.get(number as usize).copied()
+}
 
+/// The number of an error, and how many bytes were accepted.
 fn call_error_words(error: CallError) -> (u64, u64) {
-    match error {
-        CallError::BadHandle => (0, 0),
-        CallError::BadState => (1, 0),
-        CallError::Trimmed { accepted } => (2, u64::from(accepted)),
-        CallError::TooMuch => (3, 0),
-        CallError::Unsendable => (4, 0),
-        CallError::Forbidden => (5, 0),
-        CallError::Busy => (6, 0),
-    }
+    let accepted = if let CallError::Trimmed { accepted } = error { accepted } else { 0 };
+    let plain = if accepted > 0 { CallError::Trimmed { accepted: 0 } } else { error };
+    (number_of(&CALL_ERRORS, plain), accepted.into())
 }
 
-fn call_error(word: u64, accepted: u64) -> Option<CallError> {
-    Some(match word {
-        0 => CallError::BadHandle,
-        1 => CallError::BadState,
-        2 => CallError::Trimmed { accepted: accepted as u32 },
-        3 => CallError::TooMuch,
-        4 => CallError::Unsendable,
-        5 => CallError::Forbidden,
-        6 => CallError::Busy,
-        _ => return None,
+fn call_error(number: u64, accepted: u64) -> Option<CallError> {
+    Some(match value_of(&CALL_ERRORS, number)? {
+        CallError::Trimmed { .. } => CallError::Trimmed { accepted: accepted as u32 },
+        other => other,
     })
 }
 
@@ -157,7 +138,7 @@ pub(crate) fn event_words(event: &Event<'_>, offset: impl Fn(&[u8]) -> u64) -> W
             [first(1, 0, 0, window), handle.to_bits(), cookie.0, 0]
         }
         Event::Connected { cookie, outcome: Err(error) } => {
-            [first(2, connect_error_word(error), 0, 0), 0, cookie.0, 0]
+            [first(2, number_of(&CONNECT_ERRORS, error), 0, 0), 0, cookie.0, 0]
         }
         Event::Recv { handle, cookie, data, acked, window } => {
             received(handle, cookie, (offset(data), data.len()), acked, window)
@@ -170,7 +151,7 @@ pub(crate) fn event_words(event: &Event<'_>, offset: impl Fn(&[u8]) -> u64) -> W
             [first(6, 0, 0, window), handle.to_bits(), cookie.0, 0]
         }
         Event::Dead { handle, cookie, reason } => {
-            [first(7, reason_word(reason), 0, 0), handle.to_bits(), cookie.0, 0]
+            [first(7, number_of(&REASONS, reason), 0, 0), handle.to_bits(), cookie.0, 0]
         }
         Event::Datagram { local_port, peer, data } => {
             let place = offset(data);
@@ -179,7 +160,7 @@ pub(crate) fn event_words(event: &Event<'_>, offset: impl Fn(&[u8]) -> u64) -> W
         }
         Event::Failed { call, handle, cookie, error } => {
             let (word, accepted) = call_error_words(error);
-            let kind = first(9, call_kind_word(call), word as u16, 0);
+            let kind = first(9, number_of(&CALL_KINDS, call), word as u16, 0);
             [kind, handle.to_bits(), cookie.0, accepted]
         }
     }
@@ -222,11 +203,11 @@ pub(crate) fn other_event(words: &Words) -> Option<(EventRecord, Option<Span>)> 
     let record = match kind & 0xff {
         0 => EventRecord::Knock { handle, local_port: (kind >> 16) as u16, peer, window },
         1 => EventRecord::Connected { cookie, handle, window },
-        2 => EventRecord::ConnectFailed { cookie, error: connect_error(byte)? },
+        2 => EventRecord::ConnectFailed { cookie, error: value_of(&CONNECT_ERRORS, byte)? },
         4 => EventRecord::Sent { handle, cookie, bytes: high, window },
         5 => EventRecord::Eof { handle, cookie },
         6 => EventRecord::Again { handle, cookie, window },
-        7 => EventRecord::Dead { handle, cookie, reason: reason(byte)? },
+        7 => EventRecord::Dead { handle, cookie, reason: value_of(&REASONS, byte)? },
         8 => {
             // Numbered anew where the bytes are found.
             let buffer = BufferRef { index: 0 };
@@ -235,7 +216,7 @@ pub(crate) fn other_event(words: &Words) -> Option<(EventRecord, Option<Span>)> 
         }
         9 => {
             let error = call_error(kind >> 16 & 0xffff, fourth)?;
-            EventRecord::Failed { call: call_kind(byte)?, handle, cookie, error }
+            EventRecord::Failed { call: value_of(&CALL_KINDS, byte)?, handle, cookie, error }
         }
         _ => return None,
     };

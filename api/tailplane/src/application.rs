@@ -108,13 +108,13 @@ pub fn serve_over<S: Service + Send>(
     let stop = AtomicBool::new(false);
     let run = |core: usize, (mut far, service): (process::Far, &mut S)| {
         let _others = EndsAll(&stop);
-        if let Some(set) = cpus.get(core) {
-            let refused = |errno: rustix::io::Errno| ApplicationError::Cpu {
-                core,
-                cpu: numbers(set),
-                reason: errno.to_string(),
-            };
-            rustix::thread::sched_setaffinity(None, set).map_err(refused)?;
+        if let Some(&cpu) = cpus.get(core) {
+            let mut set = CpuSet::new();
+            set.set(cpu);
+            rustix::thread::sched_setaffinity(None, &set).map_err(|errno| {
+                let (cpu, reason) = (cpu.to_string(), errno.to_string());
+                ApplicationError::Cpu { core, cpu, reason }
+            })?;
         }
         // Whether the dataplane has gone, or another thread has ended: there is nothing left to serve.
         far.run(service, &stop);
@@ -136,26 +136,18 @@ pub fn serve_over<S: Service + Send>(
 }
 
 /// The processor of each elastic thread that has one.
-fn cpus(listed: Option<&str>) -> Result<Vec<CpuSet>, ApplicationError> {
+fn cpus(listed: Option<&str>) -> Result<Vec<usize>, ApplicationError> {
     let listed = listed.map(str::trim).filter(|listed| !listed.is_empty());
     let all = listed.into_iter().flat_map(|listed| listed.split(',')).enumerate();
     all.map(|(core, cpu)| {
         let number = cpu.trim().parse().ok().filter(|number| *number < CpuSet::MAX_CPU);
-        let number = number.ok_or_else(|| ApplicationError::Cpu {
+        number.ok_or_else(|| ApplicationError::Cpu {
             core,
             cpu: cpu.to_owned(),
             reason: format!("allowed: 0 to {}", CpuSet::MAX_CPU - 1),
-        })?;
-        let mut set = CpuSet::new();
-        set.set(number);
-        Ok(set)
+        })
     })
     .collect()
-}
-
-fn numbers(set: &CpuSet) -> String {
-    let set = (0..CpuSet::MAX_CPU).filter(|cpu| set.is_set(*cpu)).map(|cpu| cpu.to_string());
-    set.collect::<Vec<_>>().join(",")
 }
 
 /// When one thread ends, also by a panic, the others end: connections of the whole program would lack a part.
@@ -174,7 +166,7 @@ mod tests {
     #[test]
     fn processors_are_numbers_in_a_list() {
         let found = cpus(Some("1, 3")).expect("a list");
-        assert_eq!(found.iter().map(numbers).collect::<Vec<_>>(), ["1", "3"]);
+        assert_eq!(found, [1, 3]);
         assert!(
             cpus(None).expect("no list").is_empty() && cpus(Some(" ")).expect("none").is_empty()
         );

@@ -299,16 +299,13 @@ impl<P: Protocol, S: Slots<P::Connection>> Server<P, S> {
             return None;
         };
         let mut sending = Sending::new(handle, window, self.batch);
+        sending.open_tick = batch::tick(now) as u16;
         let Some(mut place) = self.slots.get(cookie) else {
             self.protocol.closed(connection);
             return None;
         };
         if self.watch.limits.idle_timeout.is_some() {
-            sending.open_tick = batch::tick(now) as u16;
             self.watch.open(Entry { since: now, cookie, handle });
-        }
-        if self.watch.limits.max_connections.is_some() {
-            sending.open_tick = batch::tick(now) as u16;
         }
         *place = Some(Slot { sending, connection: Some(connection) });
         drop(place);
@@ -328,10 +325,9 @@ impl<P: Protocol, S: Slots<P::Connection>> Server<P, S> {
     ) {
         let Self { protocol, slots, stats, batch, watch, .. } = self;
         let Some(mut place) = slots.get(cookie) else { return };
-        let Some(slot) = &mut *place else { return };
-        if slot.sending.handle != handle {
+        let Some(slot) = place.as_mut().filter(|slot| slot.sending.handle == handle) else {
             return;
-        }
+        };
         let mut turn = Turn { protocol, stats, watch, batch: *batch, now, cookie, calls };
         body(&mut turn, slot);
         turn.settle(slot);
@@ -391,11 +387,10 @@ impl<P: Protocol, S: Slots<P::Connection>> Server<P, S> {
     ) {
         let Self { protocol, slots, stats, batch, .. } = self;
         let Some(mut place) = slots.get(cookie) else { return };
-        let Some(slot) = &mut *place else { return };
-        let Slot { sending, connection } = slot;
-        if sending.handle != handle {
+        let Some(slot) = place.as_mut().filter(|slot| slot.sending.handle == handle) else {
             return;
-        }
+        };
+        let Slot { sending, connection } = slot;
         sending.unreturned += data.len() as u32;
         sending.set_window(*batch, window);
         let flow = match connection {
@@ -439,10 +434,10 @@ impl<P: Protocol, S: Slots<P::Connection>> Server<P, S> {
         calls: &mut Calls<'_>,
     ) {
         let Some(mut place) = self.slots.get(cookie) else { return };
-        let Some(Slot { sending, .. }) = &mut *place else { return };
-        if sending.handle != handle {
+        let Some(slot) = place.as_mut().filter(|slot| slot.sending.handle == handle) else {
             return;
-        }
+        };
+        let sending = &mut slot.sending;
         sending.set_window(self.batch, window);
         if sending.is_clear() {
             return sending.give_back(calls);
@@ -454,10 +449,8 @@ impl<P: Protocol, S: Slots<P::Connection>> Server<P, S> {
 
     fn dead(&mut self, cookie: Cookie, handle: Handle) {
         let Some(mut place) = self.slots.get(cookie) else { return };
-        if place.as_ref().is_none_or(|slot| slot.sending.handle != handle) {
-            return;
-        }
-        let Some(Slot { sending, connection }) = place.take() else { return };
+        let ended = place.take_if(|slot| slot.sending.handle == handle);
+        let Some(Slot { sending, connection }) = ended else { return };
         drop(place);
         if let Some(backlog) = sending.backlog {
             self.watch.charge(backlog.charged, 0);

@@ -62,10 +62,8 @@ pub struct ConnectionMemory {
     servers: AtomicUsize,
     kept_bytes: AtomicUsize,
     highest_bytes: AtomicUsize,
-    timed_out: AtomicU64,
-    idle_closed: AtomicU64,
-    evicted: AtomicU64,
-    crowded: AtomicU64,
+    /// Connections that each limit ended.
+    ended: [AtomicU64; 4],
     yields: AtomicU64,
     /// The second after that in which a server last had nearly as many connections as it may have; 0: never.
     crowd_until: AtomicU64,
@@ -106,26 +104,24 @@ impl ConnectionMemory {
             servers: AtomicUsize::new(0),
             kept_bytes: AtomicUsize::new(0),
             highest_bytes: AtomicUsize::new(0),
-            timed_out: AtomicU64::new(0),
-            idle_closed: AtomicU64::new(0),
-            evicted: AtomicU64::new(0),
-            crowded: AtomicU64::new(0),
-            crowd_until: AtomicU64::new(0),
+            ended: Default::default(),
             yields: AtomicU64::new(0),
+            crowd_until: AtomicU64::new(0),
         }
     }
 
     /// A snapshot of the counters.
     pub fn stats(&self) -> ConnectionMemoryStats {
         // Relaxed here and below: the counters order nothing.
+        let ended = |why: Ended| self.ended[why as usize].load(Ordering::Relaxed);
         ConnectionMemoryStats {
             limit_bytes: self.limit_bytes,
             kept_bytes: self.kept_bytes.load(Ordering::Relaxed),
             highest_bytes: self.highest_bytes.load(Ordering::Relaxed),
-            timed_out: self.timed_out.load(Ordering::Relaxed),
-            idle_closed: self.idle_closed.load(Ordering::Relaxed),
-            evicted: self.evicted.load(Ordering::Relaxed),
-            crowded: self.crowded.load(Ordering::Relaxed),
+            timed_out: ended(Ended::TimedOut),
+            idle_closed: ended(Ended::Idle),
+            evicted: ended(Ended::Evicted),
+            crowded: ended(Ended::Crowded),
             yields: self.yields.load(Ordering::Relaxed),
         }
     }
@@ -173,13 +169,7 @@ impl ConnectionMemory {
     }
 
     pub(super) fn count(&self, why: Ended) {
-        let counter = match why {
-            Ended::TimedOut => &self.timed_out,
-            Ended::Idle => &self.idle_closed,
-            Ended::Evicted => &self.evicted,
-            Ended::Crowded => &self.crowded,
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
+        self.ended[why as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     pub(super) fn count_yield(&self) {

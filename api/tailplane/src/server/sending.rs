@@ -38,7 +38,7 @@ pub struct Sending {
 
 /// What a connection keeps: the reply that its peer has not taken, and received bytes that the protocol has
 /// not.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Backlog {
     output: VecDeque<u8>,
     input: Vec<u8>,
@@ -63,22 +63,6 @@ pub struct Backlog {
 }
 
 impl Backlog {
-    fn new(now: Instant) -> Self {
-        Self {
-            output: VecDeque::new(),
-            input: Vec::new(),
-            taken: 0,
-            charged: 0,
-            asked: now,
-            unread: now,
-            read_bytes: 0,
-            partial: false,
-            yielded: false,
-            fresh: false,
-            ended: false,
-        }
-    }
-
     /// Bytes of the reply that wait.
     pub(super) fn output_len(&self) -> usize {
         self.output.len()
@@ -212,7 +196,8 @@ impl Sending {
 
     /// What the connection keeps from now on.
     pub(super) fn backlog(&mut self, now: Instant) -> &mut Backlog {
-        self.backlog.get_or_insert_with(|| Box::new(Backlog::new(now)))
+        let new = || Box::new(Backlog { asked: now, unread: now, ..Backlog::default() });
+        self.backlog.get_or_insert_with(new)
     }
 
     /// Gives back what was received. A full batch asks for the connection again.

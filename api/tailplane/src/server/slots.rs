@@ -54,8 +54,8 @@ pub trait Slots<C> {
     /// A slot that is free. `None`: there are as many as there may be.
     fn take(&mut self) -> Option<Cookie>;
 
-    /// A slot that was taken has a connection.
-    fn occupy(&mut self, cookie: Cookie, handle: Handle);
+    /// A slot that was taken has a connection. Nothing is to be done where the slot itself has all of it.
+    fn occupy(&mut self, _cookie: Cookie, _handle: Handle) {}
 
     /// The connection in the `index`-th of the [`capacity`](Self::capacity) slots that were allocated here; `None`:
     /// there is none.
@@ -71,13 +71,19 @@ pub trait Slots<C> {
     fn taken(&self) -> usize;
 
     /// The core's number where numbers of batches have it: servers that share slots have different ones.
-    fn first_batch(&self) -> u64;
+    fn first_batch(&self) -> u64 {
+        0
+    }
 
     /// What the connections keep is charged to this, where the protocol names no other.
-    fn memory(&self) -> Arc<ConnectionMemory>;
+    fn memory(&self) -> Arc<ConnectionMemory> {
+        Arc::default()
+    }
 
     /// Times that a slot was in other hands.
-    fn out_of_turn(&self) -> u64;
+    fn out_of_turn(&self) -> u64 {
+        0
+    }
 }
 
 /// A slot on cache lines of its own.
@@ -132,10 +138,6 @@ impl<C> Slots<C> for OwnSlots<C> {
         self.free.pop().map(|index| Cookie(index.into()))
     }
 
-    fn occupy(&mut self, _: Cookie, _: Handle) {
-        // The slot itself has it.
-    }
-
     fn connection(&self, index: usize) -> Option<(Cookie, Handle)> {
         let slot = self.pages.get(index / PAGE)?[index % PAGE].0.as_ref()?;
         Some((Cookie(index as u64), slot.sending.handle))
@@ -152,17 +154,5 @@ impl<C> Slots<C> for OwnSlots<C> {
 
     fn taken(&self) -> usize {
         self.capacity() - self.free.len()
-    }
-
-    fn first_batch(&self) -> u64 {
-        0
-    }
-
-    fn memory(&self) -> Arc<ConnectionMemory> {
-        Arc::default()
-    }
-
-    fn out_of_turn(&self) -> u64 {
-        0
     }
 }
