@@ -81,13 +81,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
                 command.args(arguments);
                 command
             });
-            let announce = |serving: &Serving| match announcement(
-                &config,
-                (&serving.driver, serving.cost.as_deref()),
-                serving.placement.as_deref(),
-                &serving.protection,
-                &serving.control,
-            ) {
+            let announce = |serving: &Serving| match announcement(&config, serving) {
                 Ok(announcement) => Output::Standard.print(&announcement),
                 Err(error) => Output::Error.print(&format!("tailplane: {error:#}\n")),
             };
@@ -110,14 +104,14 @@ fn run_inline(
     let gone = watch_over(host.watch.take(), stop, ends(stop, running));
     let control = ControlSocket::open(config)?;
     let missing = std::iter::once(identity::of_inline()).chain(identity::foreign_files(config));
-    let protection: Vec<_> = missing.map(|line| format!("missing: {line}")).collect();
-    let announcement = announcement(
-        config,
-        (&host.driver, host.cost.as_deref()),
-        None,
-        &protection,
-        &control.told,
-    )?;
+    let serving = Serving {
+        driver: host.driver.clone(),
+        cost: host.cost.take(),
+        control: control.told.clone(),
+        placement: None,
+        protection: missing.map(|line| format!("missing: {line}")).collect(),
+    };
+    let announcement = announcement(config, &serving)?;
     let segment = host.runtime.segment.clone().context("the service shows nothing")?;
     let controls = Arc::clone(&host.controls);
     _ = running.set(Arc::clone(&controls));
@@ -145,7 +139,7 @@ const INTERFACE_LOOK: Duration = Duration::from_millis(100);
 
 /// Ends the run, and sets the flag that is answered, when the interface goes.
 fn watch_over(
-    watch: Option<Watch>,
+    watch: Option<Arc<Watch>>,
     stop: &Arc<AtomicBool>,
     end: impl Fn() + Send + 'static,
 ) -> Arc<AtomicBool> {
@@ -178,13 +172,8 @@ fn ends(
 }
 
 /// What is active, so that nobody has to guess.
-fn announcement(
-    config: &RunConfig,
-    (driver, cost): (&str, Option<&str>),
-    placement: Option<&str>,
-    protection: &[String],
-    control: &str,
-) -> anyhow::Result<String> {
+fn announcement(config: &RunConfig, serving: &Serving) -> anyhow::Result<String> {
+    let Serving { driver, cost, control, placement, protection } = serving;
     let ((address, _), plane) = (address(config)?, &config.dataplane);
     let idle = match plane.spin_us {
         ..0 => "spins for ever".to_owned(),
@@ -207,8 +196,9 @@ fn announcement(
         all if all == plane.threads => String::new(),
         granted => format!(", {granted} of them granted"),
     };
-    let cost = cost.map_or(String::new(), |cost| format!("  memory     {cost}\n"));
-    let placement = placement.map_or(String::new(), |said| format!("  placement  {said}\n"));
+    let cost = cost.as_ref().map_or(String::new(), |cost| format!("  memory     {cost}\n"));
+    let placement =
+        placement.as_ref().map_or(String::new(), |said| format!("  placement  {said}\n"));
     let protection: String =
         protection.iter().map(|line| format!("  protection {line}\n")).collect();
     Ok(format!(

@@ -101,10 +101,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut terminal = ratatui::try_init().context("taking the terminal")?;
     let ended = live(&mut watching, &mut terminal, interval);
     ratatui::try_restore().context("giving the terminal back")?;
-    match ended? {
-        Ended::Quit => Ok(ExitCode::SUCCESS),
-        Ended::Gone => bail!("the service '{}' has ended", watching.service.description.name),
-    }
+    ended.map(|()| ExitCode::SUCCESS)
 }
 
 /// One frame as text.
@@ -114,11 +111,6 @@ fn frame(watching: &mut Watching, interval: Duration, size: (u16, u16)) -> anyho
     let mut terminal = Terminal::new(TestBackend::new(size.0, size.1)).context("drawing")?;
     terminal.draw(|frame| watching.screen.draw(frame)).context("drawing")?;
     Ok(text_of(terminal.backend().buffer()))
-}
-
-enum Ended {
-    Quit,
-    Gone,
 }
 
 /// What a key asks for.
@@ -145,7 +137,7 @@ fn live(
     watching: &mut Watching,
     terminal: &mut DefaultTerminal,
     interval: Duration,
-) -> anyhow::Result<Ended> {
+) -> anyhow::Result<()> {
     let mut next = Instant::now() + interval;
     loop {
         terminal.draw(|frame| watching.screen.draw(frame)).context("drawing")?;
@@ -153,7 +145,7 @@ fn live(
         if event::poll(left).context("reading the keyboard")? {
             let Event::Key(key) = event::read().context("reading the keyboard")? else { continue };
             match asked(key) {
-                Asked::Quit => return Ok(Ended::Quit),
+                Asked::Quit => return Ok(()),
                 Asked::Pause => watching.screen.is_paused = !watching.screen.is_paused,
                 Asked::Nothing => {}
             }
@@ -161,7 +153,7 @@ fn live(
         }
         next = Instant::now() + interval;
         if !watching.is_there() {
-            return Ok(Ended::Gone);
+            bail!("the service '{}' has ended", watching.service.description.name);
         }
         if !watching.screen.is_paused {
             watching.look();

@@ -158,16 +158,13 @@ impl ControlConfig {
     /// As [`of_service`](Self::of_service).
     pub fn of_description(text: &str) -> anyhow::Result<(Self, Vec<&'static str>)> {
         let mut control = Self::of_service(text)?;
-        let mut left_out = Vec::new();
-        if control.background.take().is_some() {
-            left_out.push("background");
-        }
-        if control.sequence.take().is_some() {
-            left_out.push("sequence");
-        }
-        if !std::mem::take(&mut control.program).is_empty() {
-            left_out.push("program");
-        }
+        let orders = [
+            ("background", control.background.take().is_some()),
+            ("sequence", control.sequence.take().is_some()),
+            ("program", !std::mem::take(&mut control.program).is_empty()),
+        ];
+        let given = orders.into_iter().filter(|(_, is_given)| *is_given);
+        let mut left_out: Vec<_> = given.map(|(key, _)| key).collect();
         if control.check_policy().is_err() {
             // Without its sequence this policy has no steps.
             left_out.push("policy");

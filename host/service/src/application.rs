@@ -9,15 +9,15 @@ use std::io::{Seek, Write};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Barrier};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
 use mem::Region;
 use process::{Geometry, Hello, Host, Near, NearStats, Placer, Waiting};
-use runtime::RuntimeConfig;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use runtime::{RuntimeConfig, beside};
+use rustix::event::PollFlags;
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
@@ -29,6 +29,7 @@ use tailplane::application::{DOMAIN_VARIABLE, serve};
 
 use super::builtin::{self, Runner};
 use super::config::RunConfig;
+use crate::ready::is_ready;
 use crate::terminal::Output;
 
 /// How long a program may take to join, and to end when its dataplane has gone.
@@ -100,21 +101,15 @@ pub fn hello(config: &RunConfig, runtime: &RuntimeConfig) -> Hello {
 }
 
 /// Why a dataplane does not serve: its program has not joined.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "the program '{name}' did not join the dataplane{} (a program serves with `tailplane::application::serve`)",
+    if *after >= JOINS_WITHIN { format!(" within {} s", JOINS_WITHIN.as_secs()) } else { String::new() }
+)]
 pub struct NotJoined {
     name: String,
     /// When the dataplane gave up: at [`JOINS_WITHIN`], or when the program hung up or sent nonsense.
     after: Duration,
-}
-
-impl fmt::Display for NotJoined {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the program '{}' did not join the dataplane", self.name)?;
-        if self.after >= JOINS_WITHIN {
-            write!(f, " within {} s", JOINS_WITHIN.as_secs())?;
-        }
-        write!(f, " (a program serves with `tailplane::application::serve`)")
-    }
 }
 
 /// The dataplane's sides of an application that has joined.
@@ -165,25 +160,18 @@ impl Joined {
     ) -> anyhow::Result<(R, bool)> {
         let Self { socket, nears, gone } = self;
         let counted: Vec<_> = nears.iter().map(Near::stats).collect();
-        let (over, begins) = (AtomicBool::new(false), Barrier::new(2));
-        let result = std::thread::scope(|scope| {
-            scope.spawn(|| {
-                // It keeps its priority, if any: it hears of the end beside threads that always run.
-                keeps_realtime(&begins);
-                let mut late = vec![false; counted.len()];
-                while !over.load(Ordering::Relaxed) {
-                    report_late(&counted, &mut late);
-                    if has_hung_up(&socket) {
-                        gone.store(true, Ordering::Relaxed);
-                        stop.store(true, Ordering::Relaxed);
-                        return;
-                    }
-                }
-            });
-            let _over = Sets(&over);
-            begins.wait();
-            dataplane(nears, stop)
-        });
+        let mut late = vec![false; counted.len()];
+        let look = || {
+            report_late(&counted, &mut late);
+            // An application that has joined sends nothing: if one does, it is not read.
+            let has_gone = is_ready(&socket, PollFlags::empty(), LOOK);
+            if has_gone {
+                gone.store(true, Ordering::Relaxed);
+                stop.store(true, Ordering::Relaxed);
+            }
+            !has_gone
+        };
+        let result = beside("hang-up", keep_own_realtime, look, || dataplane(nears, stop));
         drop(socket);
         for (core, stats) in counted.iter().enumerate() {
             // Not `println!`, which panics where the starter has gone.
@@ -197,18 +185,17 @@ impl Joined {
                 stats.held_back(),
             ));
         }
-        Ok((result?, gone.load(Ordering::Relaxed)))
+        Ok((result??, gone.load(Ordering::Relaxed)))
     }
 }
 
-/// Has a thread that looks after elastic ones keep the priority that it has inherited from threads to come, and says so
-/// by `begins`: afterwards a dataplane may give up the right to change priorities.
-pub fn keeps_realtime(begins: &Barrier) {
+/// Has a thread that hears of the end beside threads that always run keep the priority that it has inherited, from
+/// threads to come.
+pub fn keep_own_realtime() {
     // One that was refused has a priority that its threads inherit, and makes none.
     if let Err(error) = runtime::keep_realtime() {
         tracing::warn!(%error, "what looks after the elastic threads may pass its priority on");
     }
-    begins.wait();
 }
 
 /// Tells of each elastic thread whose application takes long, and when it is back: once, not for each batch.
@@ -440,24 +427,6 @@ fn spawn(
     fcntl_setfd(socket, FdFlags::empty()).context("leaving a socket to the program")?;
     program.env(DOMAIN_VARIABLE, socket.as_raw_fd().to_string());
     Ok(program.spawn()?)
-}
-
-/// Sets a flag at its end, however that comes.
-pub(super) struct Sets<'a>(pub(super) &'a AtomicBool);
-
-impl Drop for Sets<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
-    }
-}
-
-/// Waits a little for a hang-up of the other end. An application that has joined sends nothing: if one does, it is
-/// not read.
-fn has_hung_up(socket: &OwnedFd) -> bool {
-    let most = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
-    let mut asked = [PollFd::new(socket, PollFlags::empty())];
-    // An interrupted poll is another look.
-    poll(&mut asked, Some(&most)).is_ok_and(|count| count > 0)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use kv::{KvProtocol, Store, StoreConfig, WallTime};
 use spin::{DelayedSpin, Spin};
 use tailplane::{MonotonicClock, Protocol, Server, Service, SharedSlots};
 
-use super::config::{App, RunConfig, SchedulerName};
+use super::config::{App, RunConfig};
 
 /// Who runs a service: one value of it for each elastic thread.
 pub trait Runner {
@@ -60,16 +60,12 @@ where
     P::Connection: Send,
     R: Runner,
 {
-    match config.dataplane.scheduler {
-        SchedulerName::RunToCompletion if !config.dataplane.is_movable() => {
-            runner.run(|_| Server::new(make()))
-        }
-        _ => {
-            let most = config.tcp.max_connections as usize;
-            let slots = Arc::new(SharedSlots::new(config.dataplane.threads as usize, most));
-            runner.run(|core| Server::shared(core, make(), Arc::clone(&slots)))
-        }
+    if !config.dataplane.is_movable() {
+        return runner.run(|_| Server::new(make()));
     }
+    let most = config.tcp.max_connections as usize;
+    let slots = Arc::new(SharedSlots::new(config.dataplane.threads as usize, most));
+    runner.run(|core| Server::shared(core, make(), Arc::clone(&slots)))
 }
 
 /// An empty store with a hash key from the operating system.

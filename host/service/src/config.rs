@@ -283,19 +283,33 @@ impl DataplaneConfig {
         }
     }
 
-    fn check_sharing(&self) -> anyhow::Result<()> {
+    /// Whether a key is given that the scheduler does not heed.
+    fn check_scheduler(&self) -> anyhow::Result<()> {
+        let is_set = self.scheduler == SchedulerName::ReadySet;
         let shares = self.scheduler != SchedulerName::RunToCompletion;
+        let set = ("\"ready-set\"", "that scheduler", is_set);
+        let sharing = ("\"work-conserving\" or \"ready-set\"", "one of those", shares);
         let said = [
-            ("dataplane.while_away", self.while_away.is_some()),
-            ("dataplane.quantum_us", self.quantum_us > 0),
+            ("dataplane.classes", !self.classes.is_empty(), set),
+            ("dataplane.other_class", self.other_class > 0, set),
+            ("dataplane.policy", self.policy.is_some(), set),
+            ("dataplane.weights", !self.weights.is_empty(), set),
+            ("dataplane.while_away", self.while_away.is_some(), sharing),
+            ("dataplane.quantum_us", self.quantum_us > 0, sharing),
         ];
-        if let Some((key, _)) = said.into_iter().find(|(_, said)| *said && !shares) {
-            bail!(
-                "`{key}` is for `dataplane.scheduler` = \"work-conserving\" or \"ready-set\", which is \
-                 \"{}\": choose one of those, or leave the key out",
-                self.scheduler.as_ref()
-            );
+        for (key, is_said, (schedulers, choice, heeds)) in said {
+            if is_said && !heeds {
+                bail!(
+                    "`{key}` is for `dataplane.scheduler` = {schedulers}, which is \"{}\": choose {choice}, or leave \
+                     the key out",
+                    self.scheduler.as_ref()
+                );
+            }
         }
+        Ok(())
+    }
+
+    fn check_sharing(&self) -> anyhow::Result<()> {
         if self.while_away == Some(AwayName::Kick) && !(1..=98).contains(&self.realtime()) {
             bail!(
                 "`dataplane.while_away` is \"kick\", which interrupts the application by a thread of higher \
@@ -325,25 +339,9 @@ impl DataplaneConfig {
         }
     }
 
-    /// Whether something is said of classes that only `ready-set` heeds: the key.
-    fn said_of_classes(&self) -> Option<&'static str> {
-        let said = [
-            ("dataplane.classes", !self.classes.is_empty()),
-            ("dataplane.other_class", self.other_class > 0),
-            ("dataplane.policy", self.policy.is_some()),
-            ("dataplane.weights", !self.weights.is_empty()),
-        ];
-        said.into_iter().find_map(|(key, said)| said.then_some(key))
-    }
-
     fn check_classes(&self, service: &ServiceConfig) -> anyhow::Result<()> {
         if self.scheduler != SchedulerName::ReadySet {
-            let Some(key) = self.said_of_classes() else { return Ok(()) };
-            bail!(
-                "`{key}` is for `dataplane.scheduler` = \"ready-set\", which is \"{}\": choose that \
-                 scheduler, or leave the key out",
-                self.scheduler.as_ref()
-            );
+            return Ok(());
         }
         let classes = self.ready_set_classes()?;
         if !self.weights.is_empty() && self.policy != Some(PolicyName::Weighted) {
@@ -498,6 +496,7 @@ impl RunConfig {
         in_range("dataplane.moderation_us", self.dataplane.moderation_us, 0, 1_000)?;
         in_range("dataplane.end_ms", self.dataplane.end_ms, 100, 60_000)?;
         in_range("dataplane.realtime", self.dataplane.realtime(), 0, 99)?;
+        self.dataplane.check_scheduler()?;
         self.dataplane.check_classes(&self.service)?;
         self.dataplane.check_sharing()?;
         self.application.check(self.dataplane.domain)?;

@@ -18,6 +18,7 @@ use crate::lab::constants::{DATAPLANE_ADDRESS, DATAPLANE_INTERFACE, SUBNET_BITS}
 use crate::lab::{Lab, LabConfig, LabError, Lifetime};
 use crate::local_wire::LocalWire;
 use crate::port::{Port, PortConfig};
+use crate::split::wire::OpenWire;
 
 /// A wire and how its threads run; the service comes later.
 #[derive(Debug)]
@@ -28,7 +29,7 @@ pub struct Host {
     /// What an interface's way costs.
     pub cost: Option<String>,
     /// Sees whether the interface is there, where there is one.
-    pub watch: Option<Watch>,
+    pub watch: Option<Arc<Watch>>,
     /// The threads.
     pub runtime: RuntimeConfig,
     /// What they are steered by.
@@ -179,23 +180,23 @@ impl Host {
     pub fn open(config: &RunConfig, lab: Option<&Lab>) -> anyhow::Result<Self> {
         let segment = Some(segment(config)?);
         let mut controls = controls(config);
-        let (mut watch, mut cost) = (None, None);
-        let (wire, driver, mac, mtu) = match &config.network.shm {
-            Some(path) => {
-                let (chunks, huge_pages) = (config.memory.chunks, config.memory.huge_pages.into());
-                let local = LocalWire::create(path, chunks, huge_pages)?;
-                let (driver, mac) = (local.description.clone(), local.mac);
-                (Wire::Local(Box::new(local)), driver, mac, Mtu::ETHERNET)
+        let mut watch = None;
+        let opened = OpenWire::open(config, lab)?;
+        let (driver, cost) = opened.conditions();
+        let (wire, mac, mtu) = match opened {
+            OpenWire::Local(offered) => {
+                let local = LocalWire::of(offered)?;
+                let mac = local.mac;
+                (Wire::Local(Box::new(local)), mac, Mtu::ETHERNET)
             }
-            None => {
-                let mut port = Port::open_steered(&port(config, lab)?, lab)?;
-                (watch, cost) = (port.take_watch(), Some(port.cost.clone()));
-                if let Some(table) = port.take_table() {
+            OpenWire::Port(opened, port_config) => {
+                let mut port = Port::driven(&port_config, *opened)?;
+                watch = Some(Arc::clone(&port.opened.watch));
+                if let Some(table) = port.opened.steering.table.take() {
                     controls = controls.with_table(table)?;
                 }
-                let (mac, mtu) = (port.device.interface.mac, port.mtu);
-                let driver = port.description.clone();
-                (Wire::Port(Box::new(port)), driver, mac, mtu)
+                let (mac, mtu) = (port.mac(), port.mtu);
+                (Wire::Port(Box::new(port)), mac, mtu)
             }
         };
         let runtime = RuntimeConfig { segment, ..runtime(config, mac, mtu)? };

@@ -83,32 +83,21 @@ const THREADS_MAX: u64 = 1024;
 /// Where control groups are mounted.
 const GROUPS: &str = "/sys/fs/cgroup";
 
-/// What a box has that one with every protection has not, grouped by the reason.
-#[derive(Debug)]
-struct Lacks {
-    name: &'static str,
-    by_reason: Vec<(&'static str, Vec<&'static str>)>,
-}
+/// What an application has that one with every protection has not, each with the reason.
+type Lacks = Vec<(&'static str, &'static str)>;
 
-impl Lacks {
-    fn of(name: &'static str) -> Self {
-        Self { name, by_reason: Vec::new() }
-    }
-
-    fn add(&mut self, has: &'static str, reason: &'static str) {
-        match self.by_reason.iter_mut().find(|(known, _)| *known == reason) {
+/// A line for each reason.
+fn by_reason(lacks: Lacks) -> impl Iterator<Item = String> {
+    let mut reasons: Vec<(&str, Vec<&str>)> = Vec::new();
+    for (has, reason) in lacks {
+        match reasons.iter_mut().find(|(known, _)| *known == reason) {
             Some((_, all)) => all.push(has),
-            None => self.by_reason.push((reason, vec![has])),
+            None => reasons.push((reason, vec![has])),
         }
     }
-
-    /// A line for each reason.
-    fn lines(self) -> Vec<String> {
-        let Self { name, by_reason } = self;
-        let line =
-            |(reason, all): (_, Vec<_>)| format!("the {name} has {}: {reason}", all.join(", "));
-        by_reason.into_iter().map(line).collect()
-    }
+    let line =
+        |(reason, all): (&str, Vec<_>)| format!("the application has {}: {reason}", all.join(", "));
+    reasons.into_iter().map(line)
 }
 
 /// What is taken from a process, and what could not be.
@@ -322,7 +311,7 @@ fn with_syscalls(
 ) -> anyhow::Result<Confinement> {
     let Some(policy) = &config.policy else {
         if config.user == Some(UserName::Inherit) {
-            lacks.add("every system call", INHERITED);
+            lacks.push(("every system call", INHERITED));
             return Ok(confinement);
         }
         return Ok(confinement.syscalls(SyscallPolicy::application()));
@@ -363,13 +352,13 @@ fn with_files(
         (None, false) => OWN_PROGRAM,
     };
     if !config.own_network {
-        lacks.add("the machine's network", reason);
+        lacks.push(("the machine's network", reason));
     }
-    lacks.add("the machine's files", reason);
+    lacks.push(("the machine's files", reason));
     if inherits && config.writable.is_empty() {
-        lacks.add("no Landlock rules", INHERITED);
+        lacks.push(("no Landlock rules", INHERITED));
     } else if Files::version() == 0 {
-        lacks.add("no Landlock rules", NO_LANDLOCK);
+        lacks.push(("no Landlock rules", NO_LANDLOCK));
     } else {
         let files = config.writable.iter().fold(Files::read_only(), Files::writable);
         confinement = confinement.files(files);
@@ -392,7 +381,7 @@ pub fn application(
     built_in: Option<&Path>,
     root: bool,
 ) -> anyhow::Result<Boxed> {
-    let (mut taken, mut missing, mut lacks) = (Vec::new(), Vec::new(), Lacks::of("application"));
+    let (mut taken, mut missing, mut lacks) = (Vec::new(), Vec::new(), Lacks::new());
     let user = match config.user {
         Some(UserName::Number(user)) => Some((user, config.group.unwrap_or(user))),
         None if root => Some(APPLICATION_USER.ids(&passwd(), &mut missing)),
@@ -400,7 +389,7 @@ pub fn application(
     };
     if user.is_none() {
         let reason = if config.user.is_some() { INHERITED } else { NOT_ROOT };
-        lacks.add("no user of its own", reason);
+        lacks.push(("no user of its own", reason));
     }
     let limits = Limits { open_files: config.open_files, ..Limits::default() };
     taken.extend(config.open_files.map(|count| format!("{count} open files")));
@@ -414,10 +403,10 @@ pub fn application(
         confinement = confinement.own_processes();
         taken.push("own processes".to_owned());
     } else {
-        lacks.add("no PID namespace, which ends what it starts", NOT_ROOT);
+        lacks.push(("no PID namespace, which ends what it starts", NOT_ROOT));
     }
     confinement = with_files(confinement, config, built_in, root, (&mut taken, &mut lacks))?;
-    missing.extend(lacks.lines());
+    missing.extend(by_reason(lacks));
     let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
     let limits = GroupLimits {
         memory_bytes: memory_bytes(config.memory_mb),

@@ -9,6 +9,7 @@
 //! - [`cleanup`]: removals that must happen even when the process is interrupted; [`huge_pages`]: borrowed for a run.
 
 pub mod application;
+mod budget;
 pub mod builtin;
 pub mod cleanup;
 pub mod config;
@@ -24,6 +25,7 @@ pub mod network_config;
 pub mod policy_config;
 pub mod port;
 pub mod private;
+mod ready;
 pub mod report;
 pub mod split;
 pub mod steering;

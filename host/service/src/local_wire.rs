@@ -15,7 +15,9 @@ use anyhow::{Context, bail};
 use mem::{HugePages, Region};
 use nic::shm::{ShmConfig, ShmNic, ShmOffer};
 use nic::{Nic, shm_offer};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
+
+use crate::ready::is_ready;
 
 /// How often the waiting thread looks whether it is to end.
 const LOOK: Duration = Duration::from_millis(50);
@@ -31,25 +33,19 @@ pub struct LocalWire {
     pub description: String,
     nic: Option<ShmNic>,
     /// At the creator's end: who waits for joiners. At the joiner's: held, as its end tells the creator.
-    _peer: Peer,
-}
-
-#[derive(Debug)]
-enum Peer {
-    Waiting(#[expect(dead_code, reason = "held for its Drop")] Door),
-    Joined(#[expect(dead_code, reason = "held open")] UnixStream),
+    _peer: Box<dyn std::fmt::Debug + Send>,
 }
 
 impl LocalWire {
-    /// Makes the wire, and offers its other end at `path` until this end is dropped.
+    /// The near end of a wire that is offered, driven in this process. Its other end is offered until this is dropped.
     ///
     /// # Errors
-    /// The path is taken or cannot be used; no memory.
-    pub fn create(path: &Path, chunks: usize, huge_pages: HugePages) -> anyhow::Result<Self> {
+    /// No memory.
+    pub fn of(offered: OfferedWire) -> anyhow::Result<Self> {
+        let OfferedWire { region, description, near, door } = offered;
         let config = ShmConfig::default();
-        let (nic, offer) = ShmNic::create(&config)?;
-        let door = Door::open(path, offer)?;
-        Self::with(nic, &config, chunks, huge_pages, Peer::Waiting(door))
+        let nic = Some(ShmNic::take_over(near, &config)?);
+        Ok(Self { region, mac: config.mac, description, nic, _peer: Box::new(door) })
     }
 
     /// Joins the wire that is offered at `path`.
@@ -71,19 +67,9 @@ impl LocalWire {
         })?;
         let config = ShmConfig::default().far();
         let nic = ShmNic::join(offer, &config)?;
-        Self::with(nic, &config, chunks, huge_pages, Peer::Joined(stream))
-    }
-
-    fn with(
-        nic: ShmNic,
-        config: &ShmConfig,
-        chunks: usize,
-        huge_pages: HugePages,
-        peer: Peer,
-    ) -> anyhow::Result<Self> {
         let region = Region::map(chunks, huge_pages)?;
-        let description = describe(&nic, &region);
-        Ok(Self { region, mac: config.mac, description, nic: Some(nic), _peer: peer })
+        let (description, mac) = (describe(&nic, &region), config.mac);
+        Ok(Self { region, mac, description, nic: Some(nic), _peer: Box::new(stream) })
     }
 
     /// The queue pair, to be given to its thread. The second call answers none.
@@ -97,23 +83,21 @@ impl LocalWire {
 pub struct OfferedWire {
     /// The near end's packet memory.
     pub region: Arc<Region>,
-    /// The link address of the near end.
-    pub mac: tailplane::MacAddr,
     /// How frames travel, for conditions.
     pub description: String,
     /// The wire's descriptors, for [`ShmNic::take_over`].
     pub near: ShmOffer,
-    door: Door,
+    /// What stays with who offers the wire once the near end is another process's.
+    pub(crate) door: Door,
 }
 
 impl OfferedWire {
     /// Makes the wire, and offers its other end at `path` until this is dropped.
     ///
     /// # Errors
-    /// As [`LocalWire::create`].
+    /// The path is taken or cannot be used; no memory.
     pub fn open(path: &Path, chunks: usize, huge_pages: HugePages) -> anyhow::Result<Self> {
-        let config = ShmConfig::default();
-        let (nic, offer) = ShmNic::create(&config)?;
+        let (nic, offer) = ShmNic::create(&ShmConfig::default())?;
         let region = Region::map(chunks, huge_pages)?;
         let description = describe(&nic, &region);
         let again = |descriptor: &OwnedFd| {
@@ -125,12 +109,7 @@ impl OfferedWire {
             wake_joiner: again(&offer.wake_joiner)?,
         };
         let door = Door::open(path, offer)?;
-        Ok(Self { region, mac: config.mac, description, near, door })
-    }
-
-    /// What stays with who offers the wire once the near end is another process's.
-    pub fn into_door(self) -> impl Send + std::fmt::Debug {
-        self.door
+        Ok(Self { region, description, near, door })
     }
 }
 
@@ -142,7 +121,7 @@ fn describe(nic: &ShmNic, region: &Region) -> String {
 
 /// Where joiners knock.
 #[derive(Debug)]
-struct Door {
+pub(crate) struct Door {
     path: PathBuf,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -195,8 +174,7 @@ fn listen(path: &Path) -> anyhow::Result<UnixListener> {
 fn wait(listener: &UnixListener, offer: &ShmOffer, stop: &AtomicBool) {
     let mut inside: Option<UnixStream> = None;
     while !stop.load(Ordering::Relaxed) {
-        let timeout = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
-        let _ = poll(&mut [PollFd::new(listener, PollFlags::IN)], Some(&timeout));
+        let _ = is_ready(listener, PollFlags::IN, LOOK);
         if inside.as_ref().is_some_and(is_over) {
             inside = None;
         }
@@ -232,14 +210,18 @@ mod tests {
         std::env::temp_dir().join(format!("tailplane-{}-{name}", std::process::id()))
     }
 
+    fn create(path: &Path) -> anyhow::Result<LocalWire> {
+        LocalWire::of(OfferedWire::open(path, 1_024, HugePages::No)?)
+    }
+
     #[test]
     fn one_joins_at_a_time_and_the_next_when_it_has_gone() {
         let path = path("join");
-        let near = LocalWire::create(&path, 1_024, HugePages::No).expect("a free path");
+        let near = create(&path).expect("a free path");
         let first = LocalWire::join(&path, 1_024, HugePages::No).expect("nobody has joined");
         let error = LocalWire::join(&path, 1_024, HugePages::No).expect_err("taken");
         assert!(format!("{error:#}").contains("taken by another"), "{error:#}");
-        let error = LocalWire::create(&path, 1_024, HugePages::No).expect_err("in use");
+        let error = create(&path).expect_err("in use");
         assert!(format!("{error:#}").contains("is in use"), "{error:#}");
         drop(first);
         // The creator sees it the next time that somebody knocks.
@@ -254,9 +236,9 @@ mod tests {
     fn a_stale_socket_is_no_hindrance_and_a_file_is() {
         let path = path("stale");
         drop(UnixListener::bind(&path).expect("a free path"));
-        drop(LocalWire::create(&path, 1_024, HugePages::No).expect("a stale socket goes"));
+        drop(create(&path).expect("a stale socket goes"));
         std::fs::write(&path, "mine").expect("a free path");
-        let error = LocalWire::create(&path, 1_024, HugePages::No).expect_err("a file");
+        let error = create(&path).expect_err("a file");
         assert!(format!("{error:#}").contains("in use"), "{error:#}");
         assert_eq!(std::fs::read(&path).expect("still there"), b"mine");
         std::fs::remove_file(&path).expect("it was there");

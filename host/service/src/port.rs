@@ -33,7 +33,6 @@ use mem::{HugePages, Region};
 use nic::QueueSet;
 use nic::af_xdp::{AfXdp, AfXdpError, MappedSocket, XdpSocket};
 use nic::device::{Device, Mtu, Watch};
-use nic::indirection::IndirectionTable;
 use nic::xdp_program::{AttachMode, AttachPolicy, XdpFilter, XdpProgram, XdpProgramError};
 use tailplane::{Ipv4Addr, MacAddr};
 
@@ -43,7 +42,7 @@ pub use self::refusal::Refusal;
 pub use self::way::Way;
 use crate::lab::{Lab, Namespace, in_namespace};
 use crate::network_config::ModeName;
-use crate::steering::{Restores, Steering};
+use crate::steering::Steering;
 
 /// Queues of a port at most: their sockets go in one message to the process that drives them.
 pub(crate) const QUEUES_MAX: u32 = 64;
@@ -254,12 +253,12 @@ pub struct OpenPort {
     pub description: String,
     /// What it costs, as [`Attached::cost`].
     pub cost: String,
-    /// The queues, not bound yet.
-    pub queues: Queues,
+    /// The queues, not bound yet, until somebody takes them.
+    pub queues: Option<Queues>,
     /// It takes the dataplane's packets as long as it lives.
     pub program: XdpProgram,
     /// Sees whether the interface is there, and has a link.
-    pub watch: Watch,
+    pub watch: Arc<Watch>,
     /// By what packets come to their threads.
     pub steering: Steering,
 }
@@ -293,7 +292,8 @@ impl OpenPort {
             description.push_str(steering.description);
             let cost = attached.cost(&queues.region);
             let Attached { device, way, program, .. } = attached;
-            let watch = device.watch().context("watching the interface")?;
+            let watch = Arc::new(device.watch().context("watching the interface")?);
+            let queues = Some(queues);
             Ok(Self { device, way, description, cost, queues, program, watch, steering })
         })
     }
@@ -313,20 +313,11 @@ const LINK_LOOK: Duration = Duration::from_millis(10);
 pub struct Port {
     /// The packet memory.
     pub region: Arc<Region>,
-    /// The interface.
-    pub device: Device,
-    /// How frames travel, for conditions.
-    pub description: String,
-    /// What it costs, as [`Attached::cost`].
-    pub cost: String,
     /// The largest packets.
     pub mtu: Mtu,
-    watch: Option<Watch>,
     queues: Vec<QueueSet<AfXdp>>,
-    table: Option<Box<dyn IndirectionTable>>,
-    // Held for their `Drop`, in this order.
-    _program: XdpProgram,
-    _restores: Option<Restores>,
+    /// The interface. Its program, and what steers packets, go with this value, after the queues.
+    pub opened: OpenPort,
 }
 
 impl Port {
@@ -339,61 +330,36 @@ impl Port {
         Self::driven(config, OpenPort::open_with(config, unsteered)?)
     }
 
-    /// Opens an interface whose packets are [steered](OpenPort::open), to be driven by this process.
+    /// Drives an interface that is open in this process.
     ///
     /// # Errors
     /// As [`open`](Self::open).
-    pub fn open_steered(config: &PortConfig, lab: Option<&Lab>) -> anyhow::Result<Self> {
-        Self::driven(config, OpenPort::open(config, lab)?)
-    }
-
-    fn driven(config: &PortConfig, opened: OpenPort) -> anyhow::Result<Self> {
-        let OpenPort { device, way, description, cost, queues, mut program, watch, steering } =
-            opened;
+    pub fn driven(config: &PortConfig, mut opened: OpenPort) -> anyhow::Result<Self> {
+        let queues = opened.queues.take().context("the queues are in other hands")?;
         let Queues { region, sockets, .. } = queues;
         let driven = || -> anyhow::Result<Vec<QueueSet<AfXdp>>> {
             let mapped = sockets
                 .into_iter()
                 .map(XdpSocket::map)
                 .collect::<Result<Vec<MappedSocket>, _>>()?;
-            bind(&mut program, mapped.iter().map(MappedSocket::socket))?;
+            bind(&mut opened.program, mapped.iter().map(MappedSocket::socket))?;
             let queues = mapped.into_iter().map(AfXdp::new).collect::<Result<_, _>>()?;
             Ok(QueueSet::deal(queues, config.threads as usize)?)
         };
         let queues = driven().with_context(|| {
             format!("cannot open interface '{}' for the dataplane", config.interface)
         })?;
-        let opened = Instant::now();
-        while !watch.has_link() && opened.elapsed() < LINK_WITHIN {
+        let began = Instant::now();
+        while !opened.watch.has_link() && began.elapsed() < LINK_WITHIN {
             std::thread::sleep(LINK_LOOK);
         }
-        Ok(Self {
-            region,
-            mtu: way.mtu(&device),
-            device,
-            description,
-            cost,
-            watch: Some(watch),
-            queues,
-            table: steering.table,
-            _restores: steering.restores,
-            _program: program,
-        })
+        let mtu = opened.way.mtu(&opened.device);
+        Ok(Self { region, mtu, queues, opened })
     }
 
     /// The link address of the interface.
     pub fn mac(&self) -> MacAddr {
-        self.device.interface.mac
-    }
-
-    /// What sees whether the interface is there. The second call answers none.
-    pub fn take_watch(&mut self) -> Option<Watch> {
-        self.watch.take()
-    }
-
-    /// What follows the flow groups, where something can. The second call answers none.
-    pub fn take_table(&mut self) -> Option<Box<dyn IndirectionTable>> {
-        self.table.take()
+        self.opened.device.interface.mac
     }
 
     /// The queue pairs of each thread. The second call answers none.

@@ -17,8 +17,11 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use endpoint::push_printable;
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::PollFlags;
 use rustix::io::{Errno, ioctl_fionbio};
+
+use crate::budget::Budget;
+use crate::ready::is_ready;
 
 /// What one output of a process may print in a second, and at once, in bytes.
 pub const BYTES_PER_S: usize = 1 << 20;
@@ -58,7 +61,7 @@ impl Output {
 fn print(output: BorrowedFd<'_>, mut bytes: &[u8], is_over: impl Fn() -> bool) {
     while !bytes.is_empty() {
         // Files and terminals that take output have room at once.
-        if !is_ready(output, PollFlags::OUT) {
+        if !is_ready(&output, PollFlags::OUT, LOOK) {
             if is_over() {
                 return;
             }
@@ -71,13 +74,6 @@ fn print(output: BorrowedFd<'_>, mut bytes: &[u8], is_over: impl Fn() -> bool) {
             Err(_) => return,
         }
     }
-}
-
-/// Waits a little for room or for bytes.
-fn is_ready(descriptor: BorrowedFd<'_>, wanted: PollFlags) -> bool {
-    let most = Timespec { tv_sec: 0, tv_nsec: LOOK.subsec_nanos().into() };
-    let mut asked = [PollFd::from_borrowed_fd(descriptor, wanted)];
-    poll(&mut asked, Some(&most)).is_ok_and(|count| count > 0)
 }
 
 /// Bytes of a stream as text that a terminal can show. A character that was cut by a read is kept for the next one.
@@ -116,37 +112,6 @@ impl Escaped {
 /// Whether more bytes can make these a character.
 fn is_beginning(bytes: &[u8]) -> bool {
     std::str::from_utf8(bytes).is_err_and(|error| error.error_len().is_none())
-}
-
-/// A bound on a rate, with a burst: a token bucket of bytes.
-#[derive(Debug)]
-struct Budget {
-    /// Below zero: what was printed beyond it, which has to come in first. Text may be four times as long as the bytes
-    /// that it was read from.
-    left_bytes: isize,
-    at: Instant,
-}
-
-impl Budget {
-    fn new(now: Instant) -> Self {
-        Self { left_bytes: BURST_BYTES as isize, at: now }
-    }
-
-    /// Bytes that may be printed now.
-    fn refill(&mut self, now: Instant) -> usize {
-        let passed = now.saturating_duration_since(self.at).min(Duration::from_secs(1));
-        let more = (passed.as_micros() as usize * BYTES_PER_S) / 1_000_000;
-        if more > 0 {
-            let left = self.left_bytes.saturating_add_unsigned(more);
-            (self.left_bytes, self.at) = (left.min(BURST_BYTES as isize), now);
-        }
-        self.left_bytes.max(0) as usize
-    }
-
-    /// So many bytes were printed.
-    fn spend(&mut self, bytes: usize) {
-        self.left_bytes = self.left_bytes.saturating_sub_unsigned(bytes);
-    }
 }
 
 /// Copies what processes print, until it is told that they have ended.
@@ -195,7 +160,9 @@ impl Copies {
 /// Copies a pipe until all its writers have gone, or until it is empty when the processes have ended.
 fn copy(mut reader: PipeReader, output: BorrowedFd<'_>, over: &AtomicBool) {
     let mut bytes = [0; PIECE_BYTES];
-    let (mut escaped, mut budget) = (Escaped::default(), Budget::new(Instant::now()));
+    let mut escaped = Escaped::default();
+    // Text that is printed may be four times as long as the bytes that it was read from.
+    let mut budget = Budget::new(BYTES_PER_S, BURST_BYTES, Instant::now());
     loop {
         let is_over = over.load(Ordering::Relaxed);
         let most = match is_over {
@@ -207,7 +174,7 @@ fn copy(mut reader: PipeReader, output: BorrowedFd<'_>, over: &AtomicBool) {
             std::thread::sleep(LOOK);
             continue;
         }
-        if !is_over && !is_ready(reader.as_fd(), PollFlags::IN) {
+        if !is_over && !is_ready(&reader, PollFlags::IN, LOOK) {
             continue;
         }
         match reader.read(&mut bytes[..most]) {
@@ -247,7 +214,7 @@ mod tests {
     #[test]
     fn a_rate_has_a_burst_and_a_bound() {
         let began = Instant::now();
-        let mut budget = Budget::new(began);
+        let mut budget = Budget::new(BYTES_PER_S, BURST_BYTES, began);
         assert_eq!(budget.refill(began), BURST_BYTES);
         budget.spend(BURST_BYTES + BYTES_PER_S / 100);
         assert_eq!(budget.refill(began), 0);

@@ -31,7 +31,8 @@ pub struct PassedGateway {
     /// The end of the lab, where there is none.
     end: LabEnd,
     next_hop: [u8; 6],
-    interface: PassedInterface,
+    #[serde(with = "PassedInterface")]
+    interface: Interface,
     rx_buffers: u32,
     chunk_bytes: usize,
 }
@@ -99,7 +100,7 @@ pub fn open(args: &ServeArgs) -> anyhow::Result<Opened> {
         text,
         end,
         next_hop: next_hop.0,
-        interface: link.into(),
+        interface: link.clone(),
         rx_buffers,
         chunk_bytes: region.chunk_bytes().get(),
     };
@@ -160,7 +161,7 @@ impl Adopted {
     /// The descriptors are not what the opener passes.
     pub fn adopt(passed: &PassedGateway, memory: OwnedFd, socket: OwnedFd) -> anyhow::Result<Self> {
         let settings = passed.settings()?;
-        let interface = Interface::from(passed.interface.clone());
+        let interface = passed.interface.clone();
         let mut config = passed.config(&settings, interface.mac);
         if let Some(steering) = &mut config.steering {
             // A tenant that knew it could aim all sessions at one tenant.

@@ -41,7 +41,7 @@ impl AllowedList {
     /// it cannot be: the kernel lacks the algorithm, or this is not the initial namespace.
     ///
     /// # Errors
-    /// [`LabError::File`] where the record cannot be written.
+    /// [`LabError::Failed`] where the record cannot be written.
     pub fn claim(&self, _lock: &StateLock, algorithm: &str) -> Result<bool, LabError> {
         let before = fs::read_to_string(self.allowed()).unwrap_or_default();
         let before = before.trim();
@@ -67,7 +67,7 @@ impl AllowedList {
     /// somebody else has changed meanwhile is left alone.
     ///
     /// # Errors
-    /// [`LabError::File`] where the setting or the record cannot be written.
+    /// [`LabError::Failed`] where the setting or the record cannot be written.
     pub fn release(&self, _lock: &StateLock) -> Result<(), LabError> {
         let path = self.record();
         let Ok(record) = fs::read_to_string(&path) else { return Ok(()) };

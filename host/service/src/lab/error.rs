@@ -44,26 +44,6 @@ pub enum LabError {
         /// The lab.
         prefix: String,
     },
-    /// A program failed.
-    #[error("`{command}` failed: {found}{hint}")]
-    Command {
-        /// The command line.
-        command: String,
-        /// Its status and what it wrote to standard error.
-        found: String,
-        /// What to do, where the failure is a known one (else empty).
-        hint: &'static str,
-    },
-    /// A namespace could not be entered.
-    #[error("cannot {action} network namespace '{namespace}': {source}")]
-    Namespace {
-        /// The verb.
-        action: &'static str,
-        /// The namespace.
-        namespace: String,
-        /// What the kernel said.
-        source: io::Error,
-    },
     /// A program could not be started in a namespace.
     #[error("cannot start '{program}' in network namespace '{namespace}': {source}")]
     Spawn {
@@ -73,37 +53,6 @@ pub enum LabError {
         namespace: String,
         /// What the kernel said.
         source: io::Error,
-    },
-    /// A kernel setting or a state file could not be read or written.
-    #[error("cannot {action} {}: {source}", path.display())]
-    File {
-        /// The verb.
-        action: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// What the kernel said.
-        source: io::Error,
-    },
-    /// A device could not be asked for, or told, its features.
-    #[error("cannot {action} of {interface} (SIOCETHTOOL): {source}")]
-    Device {
-        /// The verb and its object.
-        action: &'static str,
-        /// The interface.
-        interface: &'static str,
-        /// What the kernel said.
-        source: io::Error,
-    },
-    /// Offloads stayed on although they were switched off.
-    #[error(
-        "{interface} keeps offloads on that an AF_XDP socket cannot live with: {features}; \
-         this kernel's veth cannot carry a lab"
-    )]
-    OffloadsStuck {
-        /// The interface.
-        interface: &'static str,
-        /// The features, by their kernel names.
-        features: String,
     },
     /// Another process holds the lock for too long.
     #[error(
@@ -123,10 +72,7 @@ pub enum LabError {
         /// The lab.
         prefix: String,
     },
-    /// The thread for SIGINT, SIGTERM and SIGHUP could not be started.
-    #[error("cannot arrange for the lab's removal on a signal: {source}")]
-    Cleanup {
-        /// What the kernel said.
-        source: io::Error,
-    },
+    /// Anything else: what was tried, what was found, and what to do where that is known.
+    #[error("{0}")]
+    Failed(String),
 }

@@ -77,33 +77,27 @@ impl Drop for Guard {
 /// # Errors
 /// The record of labs cannot be locked.
 pub fn keep() -> anyhow::Result<()> {
-    if wards_end(std::io::stdin().lock()) == WardsEnd::InOrder {
+    if has_ended_in_order(std::io::stdin().lock()) {
         return Ok(());
     }
     remove_leftovers().context("removing the labs of processes that were killed")
 }
 
-#[derive(Debug, PartialEq, Eq)]
-enum WardsEnd {
-    InOrder,
-    Killed,
-}
-
-/// Waits until the process is gone that holds the pipe's other end.
+/// Waits until the process is gone that holds the pipe's other end. False: it was killed.
 ///
 /// A process that is killed closes its files some time before it is dead, and the labs of a living one are not removed.
-fn wards_end(pipe: impl BufRead) -> WardsEnd {
+fn has_ended_in_order(pipe: impl BufRead) -> bool {
     // A line that is torn is as good as the pipe's end.
     let mut lines = pipe.lines().map_while(Result::ok);
     let ward: Option<Owner> = lines.next().and_then(|line| serde_json::from_str(&line).ok());
     if lines.next().is_some() {
-        return WardsEnd::InOrder;
+        return true;
     }
     let deadline = Instant::now() + DYING_MAX;
     while ward.is_some_and(|ward| ward.is_alive()) && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(1));
     }
-    WardsEnd::Killed
+    false
 }
 
 #[cfg(test)]
@@ -119,12 +113,12 @@ mod tests {
         let mut ward = Command::new("sleep").arg("60").spawn().expect("sleep");
         let owner = Owner::of(ward.id()).expect("it runs");
         std::thread::scope(|scope| {
-            let guard = scope.spawn(|| wards_end(&pipe(owner, "")[..]));
+            let guard = scope.spawn(|| has_ended_in_order(&pipe(owner, "")[..]));
             std::thread::sleep(Duration::from_millis(50));
             let waited = !guard.is_finished();
             // Nobody asks for its status yet: dead all the same.
             ward.kill().expect("it is ours");
-            assert_eq!(guard.join().expect("no panic"), WardsEnd::Killed);
+            assert!(!guard.join().expect("no panic"), "it was killed");
             assert!(waited && !owner.is_alive());
         });
         ward.wait().expect("it is ours");
@@ -133,8 +127,8 @@ mod tests {
     #[test]
     fn a_ward_that_takes_its_leave_is_not_waited_for() {
         let living = Owner::this_process();
-        assert_eq!(wards_end(&pipe(living, "done\n")[..]), WardsEnd::InOrder);
-        assert_eq!(wards_end(&b"{"[..]), WardsEnd::Killed);
-        assert_eq!(wards_end(&b""[..]), WardsEnd::Killed);
+        assert!(has_ended_in_order(&pipe(living, "done\n")[..]));
+        assert!(!has_ended_in_order(&b"{"[..]));
+        assert!(!has_ended_in_order(&b""[..]));
     }
 }

@@ -8,24 +8,23 @@ use super::error::LabError;
 /// Runs `ip` with these arguments and returns its standard output.
 ///
 /// # Errors
-/// [`LabError::Command`] with the command line, what `ip` wrote, and a hint where there is one.
+/// [`LabError::Failed`] with the command line, what `ip` wrote, and a hint where there is one.
 pub fn ip(arguments: &[&str]) -> Result<String, LabError> {
     // Messages are matched for hints below, hence the locale.
     let output =
         Command::new("ip").args(arguments).env("LC_ALL", "C").stdin(Stdio::null()).output();
-    let command = || format!("ip {}", arguments.join(" "));
-    let output = output.map_err(|error| LabError::Command {
-        command: command(),
-        found: error.to_string(),
-        hint: match error.kind() {
-            io::ErrorKind::NotFound => "; install the package iproute2",
-            _ => "",
-        },
+    let failed = |found: String, hint: &str| {
+        LabError::Failed(format!("`ip {}` failed: {found}{hint}", arguments.join(" ")))
+    };
+    let output = output.map_err(|error| {
+        let is_absent = error.kind() == io::ErrorKind::NotFound;
+        let hint = if is_absent { "; install the package iproute2" } else { "" };
+        failed(error.to_string(), hint)
     })?;
     let stderr = String::from_utf8_lossy(&output.stderr);
     if !output.status.success() {
         let found = format!("{}: {}", output.status, stderr.trim());
-        return Err(LabError::Command { command: command(), hint: hint_for(&stderr), found });
+        return Err(failed(found, hint_for(&stderr)));
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }

@@ -5,6 +5,7 @@
 //! namespace of the thread that starts it ([`spawn_in`]), so no code runs between fork and exec.
 
 use std::fs::File;
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::panic;
@@ -20,6 +21,7 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use super::constants::NETNS_DIRECTORY;
 use super::error::LabError;
 use super::ip::ip;
+use crate::split::orphans::parent;
 
 /// How often to look whether terminated programs have ended.
 const POLL_INTERVAL: Duration = Duration::from_millis(10);
@@ -52,6 +54,14 @@ impl Namespace {
         Path::new(NETNS_DIRECTORY).join(&self.name)
     }
 
+    /// Runs `ip` with these arguments inside the namespace.
+    ///
+    /// # Errors
+    /// What `ip` said.
+    pub(super) fn ip(&self, arguments: &[&str]) -> Result<(), LabError> {
+        ip(&[&["-n", &self.name][..], arguments].concat()).map(drop)
+    }
+
     /// Makes the namespace.
     ///
     /// # Errors
@@ -75,13 +85,15 @@ impl Namespace {
     /// `exec`; everything else wants [`in_namespace`].
     ///
     /// # Errors
-    /// [`LabError::Namespace`]: it does not exist, or `CAP_SYS_ADMIN` is missing.
+    /// [`LabError::Failed`]: it does not exist, or `CAP_SYS_ADMIN` is missing.
     pub fn enter(&self) -> Result<(), LabError> {
-        let error =
-            |action, source| LabError::Namespace { action, namespace: self.name.clone(), source };
-        let file = File::open(self.path()).map_err(|source| error("open", source))?;
+        let file = File::open(self.path()).map_err(|error| self.failed("open", error))?;
         move_into_link_name_space(file.as_fd(), Some(LinkNameSpaceType::Network))
-            .map_err(|errno| error("enter", errno.into()))
+            .map_err(|errno| self.failed("enter", errno.into()))
+    }
+
+    fn failed(&self, action: &str, error: io::Error) -> LabError {
+        LabError::Failed(format!("cannot {action} network namespace '{}': {error}", self.name))
     }
 
     /// The processes inside.
@@ -146,18 +158,12 @@ fn ancestors() -> Vec<u32> {
     let mut found = vec![std::process::id()];
     while found.len() < ANCESTORS_MAX
         && let Some(&last) = found.last()
-        && let Some(parent) = parent_of(last)
+        && let Some(parent) = parent(last as i32)
         && parent > 1
     {
-        found.push(parent);
+        found.push(parent as u32);
     }
     found
-}
-
-fn parent_of(pid: u32) -> Option<u32> {
-    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The command name may hold blanks and parentheses: fields count from the last one.
-    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
 /// Runs `work` inside the namespace, on a fresh thread that ends with it, and returns its result.
@@ -166,7 +172,7 @@ fn parent_of(pid: u32) -> Option<u32> {
 /// sockets and netlink are those of the namespace.
 ///
 /// # Errors
-/// [`LabError::Namespace`] where the namespace cannot be entered.
+/// [`LabError::Failed`] where the namespace cannot be entered.
 ///
 /// # Panics
 /// Where `work` panics: the panic goes on in the caller.
@@ -177,11 +183,7 @@ pub fn in_namespace<R: Send>(
     let inside = || namespace.enter().map(|()| work());
     thread::scope(|scope| {
         let thread = thread::Builder::new().name("netns".to_owned()).spawn_scoped(scope, inside);
-        let thread = thread.map_err(|source| LabError::Namespace {
-            action: "start a thread for",
-            namespace: namespace.name.clone(),
-            source,
-        })?;
+        let thread = thread.map_err(|error| namespace.failed("start a thread for", error))?;
         thread.join().unwrap_or_else(|panic| panic::resume_unwind(panic))
     })
 }
@@ -190,7 +192,7 @@ pub fn in_namespace<R: Send>(
 /// the lab's removal ends those that are left.
 ///
 /// # Errors
-/// [`LabError::Namespace`] where the namespace cannot be entered, [`LabError::Spawn`] where the
+/// [`LabError::Failed`] where the namespace cannot be entered, [`LabError::Spawn`] where the
 /// program cannot be started.
 pub fn spawn_in(namespace: &Namespace, mut command: Command) -> Result<Child, LabError> {
     let program = command.get_program().to_string_lossy().into_owned();

@@ -38,7 +38,7 @@ pub(super) fn build(site: &Site, congestion_control: &CongestionControl) -> Resu
     for end in &ends {
         // Before the interfaces exist, so that they never send a router solicitation.
         site.step(|| in_namespace(end.namespace, disable_ipv6)?)?;
-        site.step(|| ip(&["-n", end.namespace.name(), "link", "set", "lo", "up"]).map(drop))?;
+        site.step(|| end.namespace.ip(&["link", "set", "lo", "up"]))?;
         if let CongestionControl::Named(algorithm) = congestion_control {
             site.step(|| in_namespace(end.namespace, || congestion::choose(algorithm)))?;
         }
@@ -46,14 +46,11 @@ pub(super) fn build(site: &Site, congestion_control: &CongestionControl) -> Resu
     site.step(|| make_pair(site))?;
     for end in &ends {
         site.step(|| in_namespace(end.namespace, || disable_offloads(end.interface))?)?;
-        let name = end.namespace.name();
         let address = format!("{}/{SUBNET_BITS}", end.address);
-        site.step(|| ip(&["-n", name, "addr", "add", &address, "dev", end.interface]).map(drop))?;
+        site.step(|| end.namespace.ip(&["addr", "add", &address, "dev", end.interface]))?;
     }
     for end in &ends {
-        site.step(|| {
-            ip(&["-n", end.namespace.name(), "link", "set", end.interface, "up"]).map(drop)
-        })?;
+        site.step(|| end.namespace.ip(&["link", "set", end.interface, "up"]))?;
     }
     Ok(())
 }
@@ -88,7 +85,11 @@ fn disable_ipv6() -> Result<(), LabError> {
 
 /// Switches off what an AF_XDP socket cannot live with, and reads back that it is off.
 pub(super) fn disable_offloads(interface: &'static str) -> Result<(), LabError> {
-    let failed = |action| move |source| LabError::Device { action, interface, source };
+    let failed = |action| {
+        move |error| {
+            LabError::Failed(format!("cannot {action} of {interface} (SIOCETHTOOL): {error}"))
+        }
+    };
     let device = Ethtool::open(interface).map_err(failed("open a socket for the features"))?;
     let unwanted_now = || -> Result<Vec<String>, LabError> {
         let features = device.features().map_err(failed("read the features"))?;
@@ -100,8 +101,11 @@ pub(super) fn disable_offloads(interface: &'static str) -> Result<(), LabError> 
     device.set_features(&names, false).map_err(failed("switch off the features"))?;
     let left = unwanted_now()?;
     if left.is_empty() {
-        Ok(())
-    } else {
-        Err(LabError::OffloadsStuck { interface, features: left.join(", ") })
+        return Ok(());
     }
+    Err(LabError::Failed(format!(
+        "{interface} keeps offloads on that an AF_XDP socket cannot live with: {}; \
+         this kernel's veth cannot carry a lab",
+        left.join(", ")
+    )))
 }

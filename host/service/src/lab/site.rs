@@ -7,7 +7,6 @@ use super::constants::{
     CLIENT_SUFFIX, DATAPLANE_INTERFACE, DATAPLANE_SUFFIX, LOCK_WAIT, TERMINATION_WAIT,
 };
 use super::error::LabError;
-use super::ip::ip;
 use super::netns::Namespace;
 use super::state::{StateDirectory, StateLock};
 
@@ -51,24 +50,16 @@ impl Site {
         self.phase.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does the first step of the creation, the record; from then on the name is this lab's.
-    pub fn claim(&self, record: impl FnOnce() -> Result<(), LabError>) -> Result<(), LabError> {
+    /// Does one step of the creation unless removal has begun; removal waits for the step. From the first one on, the
+    /// record, the name is this lab's.
+    pub fn step(&self, work: impl FnOnce() -> Result<(), LabError>) -> Result<(), LabError> {
         let mut phase = self.phase();
         if *phase == Phase::Abandoned {
             return Err(LabError::Interrupted { prefix: self.prefix.clone() });
         }
-        record()?;
+        work()?;
         *phase = Phase::Claimed;
         Ok(())
-    }
-
-    /// Does one step of the creation unless removal has begun; removal waits for the step.
-    pub fn step(&self, work: impl FnOnce() -> Result<(), LabError>) -> Result<(), LabError> {
-        let phase = self.phase();
-        if *phase == Phase::Abandoned {
-            return Err(LabError::Interrupted { prefix: self.prefix.clone() });
-        }
-        work()
     }
 
     /// Removes everything. A second call finds nothing to do, and so does one before the claim.
@@ -100,7 +91,7 @@ impl Site {
             // A namespace outlives its name while a process or a socket is inside: the pair is
             // removed by itself, so that nothing can go on talking over it. Where creation stopped
             // before the pair, there is none: no error.
-            let _ = ip(&["-n", self.dataplane.name(), "link", "del", DATAPLANE_INTERFACE]);
+            let _ = self.dataplane.ip(&["link", "del", DATAPLANE_INTERFACE]);
         }
         self.client.remove()?;
         self.dataplane.remove()

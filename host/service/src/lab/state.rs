@@ -106,7 +106,7 @@ impl StateDirectory {
     /// Waits for the lock, `wait` at most.
     ///
     /// # Errors
-    /// [`LabError::Busy`] after `wait`; [`LabError::File`] where the directory cannot be written.
+    /// [`LabError::Busy`] after `wait`; [`LabError::Failed`] where the directory cannot be written.
     pub fn lock(&self, wait: Duration) -> Result<StateLock, LabError> {
         let path = self.file("lock");
         fs::create_dir_all(&self.path).map_err(file_error("create", &self.path))?;
@@ -139,7 +139,7 @@ impl StateDirectory {
     /// Writes a lab's record, whole or not at all.
     ///
     /// # Errors
-    /// [`LabError::File`].
+    /// [`LabError::Failed`].
     pub fn store(&self, _lock: &StateLock, state: &LabState) -> Result<(), LabError> {
         let path = self.lab_file(&state.prefix);
         let text = serde_json::to_string(state).map_err(io::Error::from);
@@ -149,7 +149,7 @@ impl StateDirectory {
     /// Forgets a lab; one that is not recorded is forgotten.
     ///
     /// # Errors
-    /// [`LabError::File`].
+    /// [`LabError::Failed`].
     pub fn forget(&self, _lock: &StateLock, prefix: &str) -> Result<(), LabError> {
         self.remove_file(&self.lab_file(prefix))
     }
@@ -191,7 +191,7 @@ impl StateDirectory {
 /// Turns an I/O error into one that names the file.
 pub(super) fn file_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> LabError {
     let path = path.to_owned();
-    move |source| LabError::File { action, path, source }
+    move |error| LabError::Failed(format!("cannot {action} {}: {error}", path.display()))
 }
 
 #[cfg(test)]

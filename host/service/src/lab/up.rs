@@ -83,7 +83,9 @@ impl Lab {
                 );
             }
         });
-        let registration = registration.map_err(|source| LabError::Cleanup { source })?;
+        let registration = registration.map_err(|error| {
+            LabError::Failed(format!("cannot arrange for the lab's removal on a signal: {error}"))
+        })?;
         let mut lab = Self { site, registration: Some(registration) };
         // An error drops `lab`, and thereby what was made.
         reserve(&lab.site, &config, &states)?;
@@ -226,7 +228,7 @@ fn reserve(site: &Site, config: &LabConfig, states: &StateDirectory) -> Result<(
         owner: Some(Owner::this_process()),
         claims_congestion_control: false,
     };
-    site.claim(|| states.store(&lock, &state))?;
+    site.step(|| states.store(&lock, &state))?;
     if let CongestionControl::Named(algorithm) = &config.congestion_control {
         let allowed = AllowedList::of_the_kernel(states.clone());
         state.claims_congestion_control = allowed.claim(&lock, algorithm)?;

@@ -44,21 +44,15 @@ impl Lab {
     /// What could not be made; that there is one already.
     pub fn add_uplink(&self) -> Result<(), LabError> {
         let client = self.client();
-        let on_client = |arguments: &[&str]| -> Result<(), LabError> {
-            let all: Vec<_> = ["-n", client.name()].iter().chain(arguments).copied().collect();
-            ip(&all).map(drop)
-        };
         let kind = ["type", "veth", "peer", "name", KERNEL_INTERFACE];
-        let pair: Vec<_> =
-            ["link", "add", "name", UPLINK_INTERFACE].into_iter().chain(kind).collect();
-        on_client(&pair)?;
+        client.ip(&[&["link", "add", "name", UPLINK_INTERFACE][..], &kind].concat())?;
         for interface in [UPLINK_INTERFACE, KERNEL_INTERFACE] {
             in_namespace(client, || disable_offloads(interface))??;
         }
         let address = format!("{UPLINK_GATEWAY}/{SUBNET_BITS}");
-        on_client(&["addr", "add", &address, "dev", KERNEL_INTERFACE])?;
+        client.ip(&["addr", "add", &address, "dev", KERNEL_INTERFACE])?;
         for interface in [UPLINK_INTERFACE, KERNEL_INTERFACE] {
-            on_client(&["link", "set", interface, "up"])?;
+            client.ip(&["link", "set", interface, "up"])?;
         }
         in_namespace(client, || {
             let path = Path::new("/proc/sys/net/ipv4/ip_forward");

@@ -6,18 +6,18 @@
 
 use std::io::stdin;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Barrier};
 use std::time::Duration;
 
 use anyhow::{Context, bail};
 use mem::{ChunkBytes, Region};
-use nic::af_xdp::{AdoptedQueue, AfXdp, MappedSocket, XdpSocket};
+use nic::QueueSet;
+use nic::af_xdp::{AdoptedQueue, AfXdp, XdpSocket};
 use nic::device::Mtu;
 use nic::shm::{ShmConfig, ShmNic, ShmOffer};
-use nic::{Interface, QueueSet};
-use runtime::{Register, RuntimeConfig, Scheduler};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use runtime::{Register, RuntimeConfig, Scheduler, beside};
+use rustix::event::PollFlags;
 use sandbox::SyscallPolicy;
 use tailplane::MacAddr;
 
@@ -27,8 +27,9 @@ use super::orders::{Order, PassedWire, Role, Start, Told};
 use super::passed_table::PassedTable;
 use super::relay::Attended;
 use super::table::{Answers, RemoteTable};
-use crate::application::{Joined, LOOK, NotJoined, Sets, hello, keeps_realtime};
+use crate::application::{Joined, LOOK, NotJoined, hello, keep_own_realtime};
 use crate::config::{DomainName, RunConfig};
+use crate::ready::is_ready;
 use crate::{host, report};
 
 /// Between two looks at what became of orders.
@@ -56,29 +57,10 @@ pub fn serve() -> anyhow::Result<()> {
     })
 }
 
-/// The queue pairs that came.
-enum Wire {
-    AfXdp(Vec<MappedSocket>),
-    Shm(Vec<ShmNic>),
-}
-
 /// Queue pairs that can be driven, those of each elastic thread.
 enum Queues {
     AfXdp(Vec<QueueSet<AfXdp>>),
     Shm(Vec<ShmNic>),
-}
-
-impl Wire {
-    /// The queue pairs of so many elastic threads, now that all are bound.
-    fn driven(self, threads: usize) -> anyhow::Result<Queues> {
-        Ok(match self {
-            Self::AfXdp(mapped) => {
-                let queues = mapped.into_iter().map(AfXdp::new).collect::<Result<_, _>>()?;
-                Queues::AfXdp(QueueSet::deal(queues, threads)?)
-            }
-            Self::Shm(nics) => Queues::Shm(nics),
-        })
-    }
 }
 
 /// All that a dataplane is made of.
@@ -87,7 +69,7 @@ struct Passed {
     /// Its program's name and the domain's socket.
     application: Option<(String, OwnedFd)>,
     region: Arc<Region>,
-    wire: Wire,
+    queues: Queues,
     mac: MacAddr,
     mtu: Mtu,
     table: Option<PassedTable>,
@@ -95,11 +77,8 @@ struct Passed {
     register: Option<OwnedFd>,
 }
 
-/// Has the starter bind what is mapped, and waits until packet memory is ours alone. False: the starter has gone.
-fn is_alone(control: &OwnedFd, wire: &Wire) -> anyhow::Result<bool> {
-    if matches!(wire, Wire::AfXdp(_)) {
-        send(control, &Told::Mapped, &[])?;
-    }
+/// Waits until packet memory is ours alone. False: the starter has gone.
+fn is_alone(control: &OwnedFd) -> anyhow::Result<bool> {
     match receive(control, 0)? {
         Some((Order::Alone, _)) => Ok(true),
         Some(_) => bail!("another order came before the dataplane was alone"),
@@ -111,12 +90,8 @@ fn run(control: &OwnedFd) -> anyhow::Result<()> {
     let (order, descriptors) =
         receive(control, DESCRIPTORS_MAX)?.context("`tailplane run` starts this, and has gone")?;
     let Order::Start(start) = order else { bail!("another order came before the start") };
-    let passed = Passed::take(start, descriptors)?;
-    if !is_alone(control, &passed.wire)? {
-        return Ok(());
-    }
-    let Passed { config, application, region, wire, mac, mtu, table, register } = passed;
-    let queues = wire.driven(config.dataplane.threads as usize)?;
+    let Some(passed) = Passed::take(control, start, descriptors)? else { return Ok(()) };
+    let Passed { config, application, region, queues, mac, mtu, table, register } = passed;
     let mut runtime = host::runtime(&config, mac, mtu)?;
     runtime.stack.rss_key = table.as_ref().and_then(PassedTable::key);
     runtime.stack.policy = config.policy.network(config.service.all_ports())?;
@@ -199,32 +174,23 @@ fn until_hang_up<R>(
     mut attended: Option<Attended>,
     serve: impl FnOnce(&AtomicBool) -> anyhow::Result<R>,
 ) -> anyhow::Result<R> {
-    let (stop, over) = (AtomicBool::new(false), AtomicBool::new(false));
+    let stop = AtomicBool::new(false);
     // All of this process's threads, those to come too.
     SyscallPolicy::dataplane().with_threads().enforce().context("giving up system calls")?;
-    let begins = Barrier::new(2);
-    std::thread::scope(|scope| {
-        let (stop, over, begins) = (&stop, &over, &begins);
-        scope.spawn(move || {
-            // It keeps its priority, if any: it hears the starter beside threads that always run.
-            keeps_realtime(begins);
-            while !over.load(Ordering::Relaxed) {
-                if has_news(control, attended.as_ref()) && !heeds(control, attended.as_mut()) {
-                    match &attended {
-                        Some(attended) => attended.end(stop),
-                        None => stop.store(true, Ordering::Relaxed),
-                    }
-                    return;
-                }
-                for told in attended.as_mut().map_or(Vec::new(), Attended::reports) {
-                    _ = send(control, &told, &[]);
-                }
+    let look = || {
+        if has_news(control, attended.as_ref()) && !heeds(control, attended.as_mut()) {
+            match &attended {
+                Some(attended) => attended.end(&stop),
+                None => stop.store(true, Ordering::Relaxed),
             }
-        });
-        let _over = Sets(over);
-        begins.wait();
-        serve(stop)
-    })
+            return false;
+        }
+        for told in attended.as_mut().map_or(Vec::new(), Attended::reports) {
+            _ = send(control, &told, &[]);
+        }
+        true
+    };
+    beside("orders", keep_own_realtime, look, || serve(&stop))?
 }
 
 /// The settings of a dataplane that answers for one that was killed: it knows no connection and serves no port.
@@ -262,14 +228,16 @@ fn heeds(control: &OwnedFd, attended: Option<&mut Attended>) -> bool {
 fn has_news(control: &OwnedFd, attended: Option<&Attended>) -> bool {
     let is_waiting = attended.is_some_and(Attended::is_waiting);
     let most = if is_waiting { ORDER_LOOK } else { LOOK };
-    let most = Timespec { tv_sec: 0, tv_nsec: most.subsec_nanos().into() };
-    let mut asked = [PollFd::new(control, PollFlags::IN)];
-    // An interrupted poll is another look.
-    poll(&mut asked, Some(&most)).is_ok_and(|count| count > 0)
+    is_ready(control, PollFlags::IN, most)
 }
 
 impl Passed {
-    fn take(start: Start, descriptors: Vec<OwnedFd>) -> anyhow::Result<Self> {
+    /// Takes what the starter has passed, and waits until it has bound the queues. None: the starter has gone.
+    fn take(
+        control: &OwnedFd,
+        start: Start,
+        descriptors: Vec<OwnedFd>,
+    ) -> anyhow::Result<Option<Self>> {
         let mut config = RunConfig::parse(&start.config)?;
         config.dataplane.domain = DomainName::Process;
         (config.service.app, config.service.port) = (start.app, Some(start.port));
@@ -289,20 +257,20 @@ impl Passed {
             Role::Serve { program } => Some((program, next("socket of the application")?)),
             Role::Farewell => None,
         };
-        let (wire, mac, mtu, table, register) = match start.wire {
+        let (queues, mac, mtu, table, register) = match start.wire {
             PassedWire::AfXdp {
                 interface,
                 queues: count,
                 rx_buffers,
-                mtu_bytes: send,
-                receive_mtu_bytes: receive,
+                mtu_bytes,
+                receive_mtu_bytes,
                 table,
                 ..
             } => {
-                let (interface, register) =
-                    (Interface::from(interface), next("register of peers")?);
+                let register = next("register of peers")?;
                 let mac = interface.mac;
-                let mut queues = Vec::new();
+                let mtu = Mtu { send: mtu_bytes, receive: receive_mtu_bytes };
+                let mut mapped = Vec::new();
                 for queue in 0..count {
                     let facts = AdoptedQueue {
                         interface: interface.clone(),
@@ -311,9 +279,15 @@ impl Passed {
                         assume_rx_checksums: false,
                         is_sole_owner: true,
                     };
-                    queues.push(XdpSocket::adopt(next("AF_XDP socket")?, &region, facts)?);
+                    mapped.push(XdpSocket::adopt(next("AF_XDP socket")?, &region, facts)?);
                 }
-                (Wire::AfXdp(queues), mac, Mtu { send, receive }, table, Some(register))
+                send(control, &Told::Mapped, &[])?;
+                if !is_alone(control)? {
+                    return Ok(None);
+                }
+                let driven = mapped.into_iter().map(AfXdp::new).collect::<Result<_, _>>()?;
+                let queues = QueueSet::deal(driven, config.dataplane.threads as usize)?;
+                (Queues::AfXdp(queues), mac, mtu, table, Some(register))
             }
             PassedWire::Shm => {
                 let offer = ShmOffer {
@@ -321,11 +295,14 @@ impl Passed {
                     wake_creator: next("bell of the wire")?,
                     wake_joiner: next("bell of the wire")?,
                 };
-                let config = ShmConfig::default();
-                let nics = vec![ShmNic::take_over(offer, &config)?];
-                (Wire::Shm(nics), config.mac, Mtu::ETHERNET, None, None)
+                let shm = ShmConfig::default();
+                let nics = vec![ShmNic::take_over(offer, &shm)?];
+                if !is_alone(control)? {
+                    return Ok(None);
+                }
+                (Queues::Shm(nics), shm.mac, Mtu::ETHERNET, None, None)
             }
         };
-        Ok(Self { config, application, region, wire, mac, mtu, table, register })
+        Ok(Some(Self { config, application, region, queues, mac, mtu, table, register }))
     }
 }

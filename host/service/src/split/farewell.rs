@@ -6,19 +6,18 @@
 //! way hear so at once, or with their next retransmission; those that are silent are made to speak: see
 //! [`half_open`](super::half_open).
 
-use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::bail;
-use sandbox::{Groups, Watched};
+use sandbox::Watched;
 
 use super::half_open::STAYS_AT_MOST;
 use super::orders::Told;
 use super::spawn::{self, Started};
 use super::wire::Held;
 use super::words::{Said, Word, Words, said};
-use crate::application::{LOOK, Program};
+use crate::application::LOOK;
 use crate::config::RunConfig;
 use crate::terminal::Copies;
 
@@ -33,11 +32,9 @@ const ENDS_WITHIN: Duration = Duration::from_millis(50);
 /// A dataplane without an application, which answers for one that was killed.
 #[derive(Debug)]
 pub struct Farewell {
-    program: Program,
+    started: Started,
     watched: Watched,
-    control: OwnedFd,
     began: Instant,
-    _groups: Groups,
 }
 
 /// Starts a farewell. None: the wire has no place for it.
@@ -56,15 +53,14 @@ pub fn begin(
     let mut calm = config.clone();
     // It has no time for a priority to matter.
     calm.dataplane.realtime = None;
-    let Started { program, control, groups, .. } =
-        spawn::dataplane("farewell", &calm, own, copies)?;
-    held.pass_again(&control, config)?;
-    let watched = program.watch()?;
-    match Words::of(&control, said)?.next(BEGINS_WITHIN) {
-        Word::Said(Said { told: Told::Mapped, .. }) => held.bind(&control)?,
+    let started = spawn::dataplane("farewell", &calm, own, copies)?;
+    held.pass_again(&started.control, config)?;
+    let watched = started.program.watch()?;
+    match Words::of(&started.control, said)?.next(BEGINS_WITHIN) {
+        Word::Said(Said { told: Told::Mapped, .. }) => held.bind(&started.control)?,
         word => bail!("the process that resets connections did not begin: found {word:?}"),
     };
-    Ok(Some(Farewell { program, watched, control, began: Instant::now(), _groups: groups }))
+    Ok(Some(Farewell { started, watched, began: Instant::now() }))
 }
 
 impl Farewell {
@@ -79,8 +75,8 @@ impl Farewell {
                 until = until.min(Instant::now() + STAYS_WHEN_ASKED);
             }
         }
-        drop(self.control);
-        self.program.end(Instant::now() + ENDS_WITHIN)?;
+        drop(self.started.control);
+        self.started.program.end(Instant::now() + ENDS_WITHIN)?;
         Ok(())
     }
 }

@@ -71,39 +71,31 @@ pub enum Role {
     Farewell,
 }
 
-/// An interface whose queues are passed.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// How an [`Interface`] is passed whose queues are: `#[serde(with = "PassedInterface")]`.
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "Interface")]
+#[expect(missing_docs, reason = "as there")]
 pub struct PassedInterface {
-    /// Its name, for errors.
-    name: String,
-    /// Its index where it is.
-    index: u32,
-    mac: [u8; 6],
-    mtu: usize,
-    hardware_type: u16,
+    pub name: String,
+    pub index: u32,
+    #[serde(with = "PassedAddress")]
+    pub mac: MacAddr,
+    pub mtu: usize,
+    pub hardware_type: u16,
 }
 
-impl From<&Interface> for PassedInterface {
-    fn from(interface: &Interface) -> Self {
-        let Interface { name, index, mac, mtu, hardware_type } = interface.clone();
-        Self { name, index, mac: mac.0, mtu, hardware_type }
-    }
-}
-
-impl From<PassedInterface> for Interface {
-    fn from(passed: PassedInterface) -> Self {
-        let PassedInterface { name, index, mac, mtu, hardware_type } = passed;
-        Self { name, index, mac: MacAddr(mac), mtu, hardware_type }
-    }
-}
+#[derive(Serialize, Deserialize)]
+#[serde(remote = "MacAddr")]
+struct PassedAddress([u8; 6]);
 
 /// A wire that was passed.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum PassedWire {
     /// The register of peers, and a socket for each queue.
     AfXdp {
-        /// The interface.
-        interface: PassedInterface,
+        /// The interface: its name is for errors, its index where it is.
+        #[serde(with = "PassedInterface")]
+        interface: Interface,
         /// How many queues there are.
         queues: u32,
         /// Chunks that the kernel is to hold for reception, of each queue.

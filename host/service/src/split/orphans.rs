@@ -65,7 +65,8 @@ fn children() -> BTreeSet<i32> {
     numbers.filter(|&pid| parent(pid) == Some(own)).collect()
 }
 
-fn parent(pid: i32) -> Option<i32> {
+/// The parent of a process.
+pub(crate) fn parent(pid: i32) -> Option<i32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     // The command's name may hold blanks and parentheses: fields count from the last one. Behind it: state, parent.
     stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()

@@ -219,7 +219,8 @@ impl Plan {
         let was_split = self.pairs.iter().all(is_split);
         let limit = if was_split { BUSY } else { FREE };
         let mut free: Vec<u32> = self.allowed.clone();
-        free.retain(|&cpu| !self.is_elastic(cpu) && of(wanted, cpu) < limit);
+        let is_elastic = |cpu| self.pairs.iter().any(|pair| pair.elastic == cpu);
+        free.retain(|&cpu| !is_elastic(cpu) && of(wanted, cpu) < limit);
         // A thread stays where it is, if it can.
         let stays =
             |cpu: u32| self.pairs.iter().any(|pair| is_split(pair) && pair.application == cpu);
@@ -253,10 +254,6 @@ impl Plan {
             }
         }
         self.pairs.iter_mut().zip(given).for_each(|(pair, cpu)| pair.application = cpu);
-    }
-
-    fn is_elastic(&self, cpu: u32) -> bool {
-        self.pairs.iter().any(|pair| pair.elastic == cpu)
     }
 }
 

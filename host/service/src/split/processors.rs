@@ -32,10 +32,18 @@ struct Seen {
     at: Instant,
     /// Seconds for which each processor had nothing to do, or a hypervisor had it.
     idle_s: BTreeMap<u32, f64>,
-    /// Of each of our tasks, seconds for which it ran and for which it waited for a processor.
-    own_s: HashMap<String, [f64; 2]>,
+    /// Our own tasks.
+    own: HashMap<String, Task>,
     /// Seconds for which somebody waited for one.
     waited_s: f64,
+}
+
+/// How long a task has run, and has waited for a processor, in seconds; and where it ran last.
+#[derive(Clone, Copy, Debug)]
+struct Task {
+    ran_s: f64,
+    waited_s: f64,
+    cpu: u32,
 }
 
 impl Processors {
@@ -57,11 +65,11 @@ impl Processors {
     pub fn look(&mut self, now: Instant, processes: &[u32]) -> Option<Foreign> {
         let idle_s = self.idle()?;
         let waited_s = self.waited().unwrap_or(0.0);
-        let (mut own_s, mut ran_on) = (HashMap::new(), HashMap::new());
+        let mut own = HashMap::new();
         for process in processes.iter().chain(&self.interrupts) {
-            self.tasks(*process, true, &mut own_s, &mut ran_on);
+            self.tasks(*process, true, &mut own);
         }
-        let before = self.before.replace(Seen { at: now, idle_s, own_s, waited_s });
+        let before = self.before.replace(Seen { at: now, idle_s, own, waited_s });
         let (before, seen) = (before?, self.before.as_ref()?);
         let span = now.saturating_duration_since(before.at).max(SPAN_MIN).as_secs_f64();
         let mut waited = seen.waited_s - before.waited_s;
@@ -72,12 +80,13 @@ impl Processors {
         }
         let idle =
             used.iter().map(|(cpu, busy)| (*cpu, (1.0 - busy / span).clamp(0.0, 1.0))).collect();
-        for (task, now) in &seen.own_s {
-            let before = before.own_s.get(task).unwrap_or(now);
+        for (name, now) in &seen.own {
+            let before = before.own.get(name).unwrap_or(now);
             // Where it ran last it is taken to have run all the time: these threads stay where they are.
-            let cpu = ran_on.get(task).and_then(|cpu| used.get_mut(cpu));
-            cpu.into_iter().for_each(|used| *used -= now[0] - before[0]);
-            waited -= now[1] - before[1];
+            if let Some(used) = used.get_mut(&now.cpu) {
+                *used -= now.ran_s - before.ran_s;
+            }
+            waited -= now.waited_s - before.waited_s;
         }
         used.values_mut().for_each(|used| *used = (*used / span).clamp(0.0, 1.0));
         Some(Foreign { used, idle, waited: (waited / span).clamp(0.0, 1.0) })
@@ -112,14 +121,8 @@ impl Processors {
         (!idle.is_empty()).then_some(idle)
     }
 
-    /// How long each task of a process has run and waited, and where it ran last.
-    fn tasks(
-        &self,
-        process: u32,
-        with_children: bool,
-        ran: &mut HashMap<String, [f64; 2]>,
-        on: &mut HashMap<String, u32>,
-    ) {
+    /// Adds the tasks of a process to `all`.
+    fn tasks(&self, process: u32, with_children: bool, all: &mut HashMap<String, Task>) {
         let directory = self.root.join(format!("proc/{process}/task"));
         for task in fs::read_dir(directory).into_iter().flatten().flatten().take(TASKS_MAX) {
             let read = |name: &str| fs::read_to_string(task.path().join(name)).unwrap_or_default();
@@ -127,14 +130,13 @@ impl Processors {
             let scheduled = read("schedstat");
             let mut nanos = scheduled.split_whitespace().map_while(|word| word.parse::<f64>().ok());
             let nanos = nanos.next().zip(nanos.next());
-            if let (Some((has_run, waited)), Some(cpu)) = (nanos, processor(&read("stat"))) {
-                ran.insert(name.clone(), [has_run / 1e9, waited / 1e9]);
-                on.insert(name, cpu);
+            if let (Some((ran, waited)), Some(cpu)) = (nanos, processor(&read("stat"))) {
+                all.insert(name, Task { ran_s: ran / 1e9, waited_s: waited / 1e9, cpu });
             }
             if with_children {
                 let children = read("children");
                 let children = children.split_whitespace().filter_map(|word| word.parse().ok());
-                children.for_each(|child| self.tasks(child, false, ran, on));
+                children.for_each(|child| self.tasks(child, false, all));
             }
         }
     }

@@ -95,26 +95,19 @@ impl Heard {
 /// The starter's side.
 #[derive(Debug)]
 pub struct Relay {
-    description: Description,
-    control: OwnedFd,
-    heard: Heard,
-    bounds: Bounds,
-    end: Arc<AtomicBool>,
+    /// What the service is.
+    pub description: Description,
+    /// The dataplane is at the other end.
+    pub control: OwnedFd,
+    /// What another thread has heard of the dataplane.
+    pub heard: Heard,
+    /// The processors that it runs within.
+    pub bounds: Bounds,
+    /// Set where a client asks for the service's end.
+    pub end: Arc<AtomicBool>,
 }
 
 impl Relay {
-    /// To the dataplane at the other end of `control`, of which another thread has `heard`, and which runs within `bounds`.
-    /// `end` is set where a client asks for the service's end.
-    pub fn new(
-        description: Description,
-        control: OwnedFd,
-        heard: Heard,
-        bounds: Bounds,
-        end: Arc<AtomicBool>,
-    ) -> Self {
-        Self { description, control, heard, bounds, end }
-    }
-
     fn pass(&mut self, ask: Ask) -> Result<(), Refused> {
         let refuse = |kind, reason: String| Err(Refused::new(kind, reason));
         if self.end.load(Ordering::Relaxed) {

@@ -2,7 +2,7 @@
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, ExitStatus};
 
 use anyhow::Context;
 use runtime::set_realtime;
@@ -10,7 +10,7 @@ use sandbox::Groups;
 
 use super::bounds::{self, Bounds};
 use super::control::pair;
-use crate::application::Program;
+use crate::application::{End, Exhausted, Program};
 use crate::config::RunConfig;
 use crate::identity::{self, Boxed};
 use crate::terminal::Copies;
@@ -26,12 +26,34 @@ pub struct Started {
     pub taken: Vec<String>,
     /// What protection it lacks, and why.
     pub missing: Vec<String>,
-    /// Its control groups, to be kept until it has ended.
-    pub groups: Groups,
-    /// Memory that these allow it, in bytes.
-    pub memory_bytes: Option<u64>,
-    /// The processors that these hold.
+    /// Its control groups, and its memory.
+    pub memory: MemoryBound,
+    /// The processors that its control groups hold.
     pub bounds: Bounds,
+}
+
+/// The control groups of a process, and the limit of memory in them.
+#[derive(Debug)]
+pub struct MemoryBound {
+    /// To be kept until the process has ended.
+    pub groups: Groups,
+    /// The configuration's key of the limit.
+    pub key: &'static str,
+    /// The limit, in bytes.
+    pub bytes: Option<u64>,
+}
+
+impl MemoryBound {
+    /// How a process of these groups ended.
+    pub fn end_of(&self, status: ExitStatus) -> End {
+        let killed = self.groups.killed_for_memory().filter(|&killed| killed > 0);
+        let exhausted = self.bytes.zip(killed).map(|(bytes, killed)| Exhausted {
+            key: self.key,
+            limit_mb: bytes >> 20,
+            killed,
+        });
+        End { status, exhausted }
+    }
 }
 
 /// Starts the dataplane of a configuration, which is the program `own` and prints through `copies`; its control groups
@@ -54,15 +76,8 @@ pub fn dataplane(
         start(own, &["dataplane"], &boxed, copies).context("cannot start the dataplane")
     })?;
     let Boxed { taken, missing, limits, .. } = boxed;
-    Ok(Started {
-        program,
-        control,
-        taken,
-        missing,
-        groups,
-        memory_bytes: limits.memory_bytes,
-        bounds,
-    })
+    let memory = MemoryBound { groups, key: "dataplane.memory_mb", bytes: limits.memory_bytes };
+    Ok(Started { program, control, taken, missing, memory, bounds })
 }
 
 /// Starts the program `own`, which is this one, in a box. Of the starter's it has the other end of the control socket that

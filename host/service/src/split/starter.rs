@@ -4,7 +4,7 @@
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::process::{Command, ExitStatus, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -12,19 +12,18 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, bail};
 use endpoint::Description;
 use rustix::net::Shutdown;
-use sandbox::{Groups, Standing, Watched};
+use sandbox::{Standing, Watched};
 use tailplane::application::CPUS_VARIABLE;
 
-use super::bounds::Bounds;
 use super::farewell;
 use super::orders::Told;
 use super::orphans::Orphans;
 use super::placing::Placing;
 use super::relay::{Heard, Relay};
-use super::spawn;
+use super::spawn::{self, MemoryBound, Started};
 use super::wire::{Held, OpenWire};
 use super::words::{Said, Word, Words, failure, said};
-use crate::application::{self, End, Exhausted, JOINS_WITHIN, LOOK, Program};
+use crate::application::{self, End, JOINS_WITHIN, LOOK, Program};
 use crate::config::{InputName, RunConfig};
 use crate::control::{ControlSocket, describe};
 use crate::identity;
@@ -49,7 +48,7 @@ const WIRE_LOOK: Duration = Duration::from_millis(100);
 const WORDS_PER_TURN: usize = 16;
 
 /// What runs, when it does.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Serving {
     /// How frames travel, for conditions.
     pub driver: String,
@@ -102,7 +101,7 @@ pub fn run(
         // It is no worse without: peers find out by themselves, later.
         Output::Error.print(&format!("tailplane: peers could not be told: {error:#}\n"));
     }
-    let dataplane = boxes.dataplane.end(seen.ends_by());
+    let dataplane = boxes.dataplane.program.end(seen.ends_by());
     let left_behind = orphans.end();
     boxes.copies.end();
     if left_behind > 0 {
@@ -112,48 +111,25 @@ pub fn run(
     }
     let dataplane = dataplane.context("waiting for the dataplane's end")?;
     let application = application.context("waiting for the program's end")?;
-    let [application_bounds, dataplane_bounds] = &boxes.memory;
-    let dataplane = dataplane_bounds.end_of(dataplane);
-    let application = application_bounds.end_of(application);
+    let dataplane = boxes.dataplane.memory.end_of(dataplane);
+    let application = boxes.memory.end_of(application);
     seen.judge(dataplane, application, stop.load(Ordering::Relaxed))
 }
 
 /// The two others, and what they need this process for.
 struct Boxes {
     // In the order in which they end where nothing is left to wait for.
-    dataplane: Program,
+    dataplane: Started,
     application: Program,
-    control: OwnedFd,
     serving: Serving,
-    /// What each is kept from, the dataplane first.
-    taken: [Vec<String>; 2],
+    /// What the application is kept from.
+    taken: Vec<String>,
     /// What protection is missing, and why.
     missing: Vec<String>,
     held: Held,
     copies: Copies,
-    bounds: Bounds,
-    /// The application's first.
-    memory: [MemoryBound; 2],
-}
-
-/// The control groups of a process, and the limit of memory in them.
-struct MemoryBound {
-    groups: Groups,
-    key: &'static str,
-    bytes: Option<u64>,
-}
-
-impl MemoryBound {
-    /// How a process of these groups ended.
-    fn end_of(&self, status: ExitStatus) -> End {
-        let killed = self.groups.killed_for_memory().filter(|&killed| killed > 0);
-        let exhausted = self.bytes.zip(killed).map(|(bytes, killed)| Exhausted {
-            key: self.key,
-            limit_mb: bytes >> 20,
-            killed,
-        });
-        End { status, exhausted }
-    }
+    /// The application's.
+    memory: MemoryBound,
 }
 
 impl Boxes {
@@ -181,8 +157,9 @@ impl Boxes {
         }
         let threads = config.dataplane.threads;
         let mut boxed = identity::application(&config.application, threads, built_in, root)?;
-        let application_groups = boxed.make_groups("application");
-        let mut missing = boxed.missing;
+        let groups = boxed.make_groups("application");
+        let bytes = boxed.limits.memory_bytes;
+        let memory = MemoryBound { groups, key: "application.memory_mb", bytes };
         let (near, far) = application::sockets()?;
         let application = application::start(command, &far, Some(&boxed.confinement))
             .with_context(|| match boxed.user {
@@ -190,42 +167,13 @@ impl Boxes {
                 None => "as the user of the starter".to_owned(),
             })?;
         drop(far);
-        let mut started = spawn::dataplane("dataplane", config, own, &mut copies)?;
-        missing.append(&mut started.missing);
-        let (driver, cost) = (wire.driver().to_owned(), wire.cost().map(str::to_owned));
-        let held = wire.pass(&started.control, config, name, near)?;
-        let serving = Serving {
-            driver,
-            cost,
-            placement: None,
-            control: String::new(),
-            protection: Vec::new(),
-        };
-        let taken = [started.taken, boxed.taken];
-        let memory = [
-            MemoryBound {
-                groups: application_groups,
-                key: "application.memory_mb",
-                bytes: boxed.limits.memory_bytes,
-            },
-            MemoryBound {
-                groups: started.groups,
-                key: "dataplane.memory_mb",
-                bytes: started.memory_bytes,
-            },
-        ];
-        Ok(Self {
-            dataplane: started.program,
-            application,
-            control: started.control,
-            serving,
-            taken,
-            missing,
-            held,
-            copies,
-            bounds: started.bounds,
-            memory,
-        })
+        let dataplane = spawn::dataplane("dataplane", config, own, &mut copies)?;
+        let missing = [boxed.missing, dataplane.missing.clone()].concat();
+        let (driver, cost) = wire.conditions();
+        let serving = Serving { driver, cost, ..Serving::default() };
+        let held = wire.pass(&dataplane.control, config, name, near)?;
+        let taken = boxed.taken;
+        Ok(Self { dataplane, application, serving, taken, missing, held, copies, memory })
     }
 }
 
@@ -265,10 +213,10 @@ impl Boxes {
         stop: &AtomicBool,
         end: &Arc<AtomicBool>,
     ) -> anyhow::Result<Seen> {
-        let (dataplane, application) = (self.dataplane.watch()?, self.application.watch()?);
+        let (dataplane, application) = (self.dataplane.program.watch()?, self.application.watch()?);
         let end_within = Duration::from_millis(config.dataplane.end_ms);
         let mut seen = Seen { end_within, ..Seen::default() };
-        let words = Words::of(&self.control, said)?;
+        let words = Words::of(&self.dataplane.control, said)?;
         let mut relay = Some(self.relay(config, &seen.heard, end)?);
         let (mut announce, began) = (Some(announce), Instant::now());
         let (mut looked, mut has_link) = (began, false);
@@ -276,7 +224,7 @@ impl Boxes {
             // Before its words: when it has ended, its last one is in the socket.
             let ended = dataplane.wait(if seen.control_closed { LOOK } else { Duration::ZERO })?;
             let within = if ended { LAST_WORDS_WITHIN } else { LOOK };
-            seen.listen(&words, within, &self.control, &mut self.held)?;
+            seen.listen(&words, within, &self.dataplane.control, &mut self.held)?;
             if seen.serves || began.elapsed() > ANSWERS_AFTER {
                 let served = relay.take().map_or(Ok(()), |relay| socket.serve(relay));
                 if let Err(error) = served {
@@ -299,8 +247,9 @@ impl Boxes {
                 && !seen.control_closed
                 && let Some(placing) = &mut placing
             {
-                let processes = [self.dataplane.id(), self.application.id()];
-                placing.turn(&self.control, &seen.heard, &self.bounds, &processes);
+                let Started { program, control, bounds, .. } = &self.dataplane;
+                let processes = [program.id(), self.application.id()];
+                placing.turn(control, &seen.heard, bounds, &processes);
             }
             let is_asked =
                 stop.load(Ordering::Relaxed) || end.load(Ordering::Relaxed) || seen.gone.is_some();
@@ -313,7 +262,7 @@ impl Boxes {
                 seen.breaks(format!("it does not serve after {} s", SERVES_WITHIN.as_secs()));
             }
             if ended || seen.killed.is_some_and(|killed| killed.elapsed() > DIES_WITHIN) {
-                let _ = rustix::net::shutdown(&self.control, Shutdown::Both);
+                let _ = rustix::net::shutdown(&self.dataplane.control, Shutdown::Both);
                 return Ok(seen);
             }
             self.see_to_the_end(&mut seen, &dataplane, is_asked)?;
@@ -333,7 +282,7 @@ impl Boxes {
             if !seen.serves {
                 self.application.begin_to_kill();
             }
-            let _ = rustix::net::shutdown(&self.control, Shutdown::Write);
+            let _ = rustix::net::shutdown(&self.dataplane.control, Shutdown::Write);
             seen.asked = Some(Instant::now());
         }
         let is_overdue = seen.asked.is_some_and(|asked| asked.elapsed() > seen.leaves_within());
@@ -351,17 +300,20 @@ impl Boxes {
         heard: &Heard,
         end: &Arc<AtomicBool>,
     ) -> anyhow::Result<Relay> {
-        let control = self.control.try_clone().context("duplicating the control socket")?;
+        let Started { control, bounds, .. } = &self.dataplane;
+        let control = control.try_clone().context("duplicating the control socket")?;
         let steers = self.held.steers();
         let description = Description { steers, ..describe(config, &self.serving.driver) };
-        let bounds = self.bounds.clone();
-        Ok(Relay::new(description, control, heard.clone(), bounds, Arc::clone(end)))
+        let (heard, bounds, end) = (heard.clone(), bounds.clone(), Arc::clone(end));
+        Ok(Relay { description, control, heard, bounds, end })
     }
 
     /// Writes down how the two stand.
     fn stands(&mut self) {
-        let boxes = [("dataplane", &self.dataplane), ("application", &self.application)];
-        let lines = boxes.into_iter().zip(&self.taken).map(|((name, program), taken)| {
+        let Started { program, taken, .. } = &self.dataplane;
+        let boxes =
+            [("dataplane", program, taken), ("application", &self.application, &self.taken)];
+        let lines = boxes.into_iter().map(|(name, program, taken)| {
             let standing = Standing::of_program(program.id());
             let first = standing.map_or_else(|error| error.to_string(), |it| it.to_string());
             let phrases: String = taken.iter().map(|phrase| format!(", {phrase}")).collect();

@@ -2,7 +2,7 @@
 //! control socket, each of which is answered.
 //!
 //! The elastic thread that gives flow groups away waits for the answer. The starter bounds how often it writes
-//! ([`Bucket`]); what it refuses leaves the flow group's packets to be forwarded.
+//! (`requests`); what it refuses leaves the flow group's packets to be forwarded.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -14,11 +14,12 @@ use nic::rss::RssError;
 use super::control::send;
 use super::orders::Told;
 use super::passed_table::{Answer, PassedTable, Request};
+use crate::budget::Budget;
 
 /// How long an elastic thread waits for an answer.
 const ANSWERED_WITHIN: Duration = Duration::from_secs(1);
 /// Requests that the starter carries out at once, and in a second.
-const REQUESTS: u32 = 256;
+const REQUESTS: usize = 256;
 
 /// Carries out a dataplane's request, which is not trusted to make sense.
 pub fn carry_out(table: &mut dyn IndirectionTable, request: &Request) -> Answer {
@@ -38,34 +39,8 @@ pub fn carry_out(table: &mut dyn IndirectionTable, request: &Request) -> Answer 
 }
 
 /// How many requests may be carried out: so many at once, and as many again in a second.
-#[derive(Debug)]
-pub struct Bucket {
-    left: u32,
-    filled: Instant,
-}
-
-impl Bucket {
-    /// A full one.
-    pub fn full(now: Instant) -> Self {
-        Self { left: REQUESTS, filled: now }
-    }
-
-    /// Takes one, where there is one left.
-    pub fn take(&mut self, now: Instant) -> bool {
-        let since = now.saturating_duration_since(self.filled).min(Duration::from_secs(1));
-        let more = (since.as_secs_f64() * f64::from(REQUESTS)) as u32;
-        if more > 0 {
-            self.left = self.left.saturating_add(more).min(REQUESTS);
-            self.filled = now;
-        }
-        match self.left.checked_sub(1) {
-            Some(left) => {
-                self.left = left;
-                true
-            }
-            None => false,
-        }
-    }
+pub(crate) fn requests(now: Instant) -> Budget {
+    Budget::new(REQUESTS, REQUESTS, now)
 }
 
 /// Where the thread that hears the starter leaves an answer for the elastic thread that waits.
@@ -228,10 +203,10 @@ mod tests {
         assert!(refused(&mut table, Request::Write(vec![(0, 0); 129])));
         assert_eq!(carry_out(&mut table, &Request::Probe(u16::MAX, 1)), Answer::NoProbe);
         let now = Instant::now();
-        let mut bucket = Bucket::full(now);
-        let taken = |bucket: &mut Bucket, at| (0..1000).filter(|_| bucket.take(at)).count();
-        assert_eq!(taken(&mut bucket, now), REQUESTS as usize);
-        assert_eq!(taken(&mut bucket, now + Duration::from_millis(500)), REQUESTS as usize / 2);
-        assert_eq!(taken(&mut bucket, now + Duration::from_secs(60)), REQUESTS as usize);
+        let mut bucket = requests(now);
+        let taken = |bucket: &mut Budget, at| (0..1000).filter(|_| bucket.take(at)).count();
+        assert_eq!(taken(&mut bucket, now), REQUESTS);
+        assert_eq!(taken(&mut bucket, now + Duration::from_millis(500)), REQUESTS / 2);
+        assert_eq!(taken(&mut bucket, now + Duration::from_secs(60)), REQUESTS);
     }
 }

@@ -1,28 +1,24 @@
 //! The starter's side of a wire: opened with its privileges, passed on, and held open.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::Context;
-use mem::{HugePages, Region};
+use mem::HugePages;
 use nic::af_xdp::XdpSocket;
-use nic::device::{Device, Watch};
-use nic::indirection::IndirectionTable;
 use nic::shm::ShmOffer;
-use nic::xdp_program::XdpProgram;
 use runtime::Register;
 
 use super::control::{DESCRIPTORS_MAX, send};
 use super::orders::{Order, PassedWire, Role, Start};
 use super::passed_table::{Answer, PassedTable, Request};
-use super::table::{Bucket, carry_out};
+use super::table::{carry_out, requests};
+use crate::budget::Budget;
 use crate::config::RunConfig;
 use crate::host;
 use crate::lab::Lab;
 use crate::local_wire::OfferedWire;
-use crate::port::{OpenPort, PortConfig, QUEUES_MAX, Queues, Way, bind};
-use crate::steering::Steering;
+use crate::port::{OpenPort, PortConfig, QUEUES_MAX, bind};
 
 /// Packet memory of a farewell for each queue, or for each thread if these are more: half of it is the kernel's for
 /// reception, and of the rest those connections that are under way hold a chunk each ([`half_open`](super::half_open)).
@@ -52,20 +48,14 @@ pub enum Held {
 /// An interface that a dataplane drives.
 #[derive(Debug)]
 pub struct HeldPort {
-    /// The queues, until they are bound.
-    made: Option<Queues>,
-    /// How many there are.
-    count: usize,
-    /// It takes the dataplane's packets.
-    program: XdpProgram,
-    device: Device,
-    way: Way,
+    /// Its program takes the dataplane's packets. The queues are there until they are bound.
+    port: OpenPort,
     config: PortConfig,
-    steering: Steering,
-    requests: Bucket,
+    /// How many queues there are.
+    count: usize,
+    requests: Budget,
     /// The register of the dataplane's peers.
     register: OwnedFd,
-    watch: Watch,
 }
 
 impl OpenWire {
@@ -86,19 +76,11 @@ impl OpenWire {
         }
     }
 
-    /// How frames travel, for conditions.
-    pub fn driver(&self) -> &str {
+    /// How frames travel, and what an interface's way costs: for conditions.
+    pub fn conditions(&self) -> (String, Option<String>) {
         match self {
-            Self::Port(port, _) => &port.description,
-            Self::Local(wire) => &wire.description,
-        }
-    }
-
-    /// What an interface's way costs.
-    pub fn cost(&self) -> Option<&str> {
-        match self {
-            Self::Port(port, _) => Some(&port.cost),
-            Self::Local(_) => None,
+            Self::Port(port, _) => (port.description.clone(), Some(port.cost.clone())),
+            Self::Local(wire) => (wire.description.clone(), None),
         }
     }
 
@@ -114,37 +96,24 @@ impl OpenWire {
         program: String,
         domain: OwnedFd,
     ) -> anyhow::Result<Held> {
-        let start = |wire| Order::Start(Start::of(config, Role::Serve { program }, wire));
+        let role = Role::Serve { program };
         let held = match self {
             Self::Port(port, config_of) => {
-                let OpenPort { device, way, queues, program, watch, steering, .. } = *port;
                 let register = Register::create(config.tcp.max_connections)
                     .context("making the register of peers")?;
-                let memory = queues.region.memfd().context("packet memory is no memory file")?;
-                let given = [memory, domain.as_fd(), register.as_fd()];
-                let given: Vec<_> = given.into_iter().chain(sockets_of(&queues)).collect();
-                let wire = af_xdp(&device, way, &queues, steering.table.as_deref());
-                send(control, &start(wire), &given)?;
-                let count = queues.sockets.len();
-                Held::Port(Box::new(HeldPort {
-                    count,
-                    made: Some(queues),
-                    program,
-                    device,
-                    way,
-                    config: config_of,
-                    steering,
-                    requests: Bucket::full(Instant::now()),
-                    register,
-                    watch,
-                }))
+                let (port, requests) = (*port, requests(Instant::now()));
+                let count = port.queues.as_ref().map_or(0, |queues| queues.sockets.len());
+                let held = HeldPort { port, config: config_of, count, requests, register };
+                held.start(control, config, role, Some(domain.as_fd()))?;
+                Held::Port(Box::new(held))
             }
             Self::Local(wire) => {
-                let memory = memory(&wire.region)?;
+                let memory = wire.region.memfd().context("packet memory is no memory file")?;
                 let ShmOffer { memory: lanes, wake_creator, wake_joiner } = &wire.near;
-                let given = [&memory, &domain, lanes, wake_creator, wake_joiner].map(AsFd::as_fd);
-                send(control, &start(PassedWire::Shm), &given)?;
-                Held::Local(Box::new(wire.into_door()))
+                let rest = [&domain, lanes, wake_creator, wake_joiner].map(AsFd::as_fd);
+                let given: Vec<_> = [memory].into_iter().chain(rest).collect();
+                send(control, &Order::Start(Start::of(config, role, PassedWire::Shm)), &given)?;
+                Held::Local(Box::new(wire.door))
             }
         };
         // The memory was closed at the end of its arm.
@@ -163,9 +132,9 @@ impl Held {
     /// # Errors
     /// What could not be bound, and what to do; the dataplane has gone.
     pub fn bind(&mut self, control: &OwnedFd) -> anyhow::Result<bool> {
-        let Self::Port(port) = self else { return Ok(false) };
-        let Some(queues) = port.made.take() else { return Ok(false) };
-        bind(&mut port.program, queues.sockets.iter())?;
+        let Self::Port(held) = self else { return Ok(false) };
+        let Some(queues) = held.port.queues.take() else { return Ok(false) };
+        bind(&mut held.port.program, queues.sockets.iter())?;
         drop(queues);
         send(control, &Order::Alone, &[])?;
         Ok(true)
@@ -182,8 +151,8 @@ impl Held {
         request: &Request,
     ) -> anyhow::Result<()> {
         let answer = match self {
-            Self::Port(port) => match &mut port.steering.table {
-                Some(table) if port.requests.take(Instant::now()) => {
+            Self::Port(held) => match &mut held.port.steering.table {
+                Some(table) if held.requests.take(Instant::now()) => {
                     carry_out(table.as_mut(), request)
                 }
                 _ => Answer::Refused,
@@ -195,20 +164,22 @@ impl Held {
 
     /// Whether the wire has a link, as far as one can say.
     pub fn has_link(&self) -> bool {
-        !matches!(self, Self::Port(port) if !port.watch.has_link())
+        !matches!(self, Self::Port(held) if !held.port.watch.has_link())
     }
 
     /// The name of the interface, where it has gone.
     pub fn gone(&self) -> Option<&str> {
         match self {
-            Self::Port(port) if !port.watch.is_there() => Some(&port.device.interface.name),
+            Self::Port(held) if !held.port.watch.is_there() => {
+                Some(&held.port.device.interface.name)
+            }
             _ => None,
         }
     }
 
     /// Whether a device's indirection table follows the flow groups.
     pub fn steers(&self) -> bool {
-        matches!(self, Self::Port(port) if port.steering.table.is_some())
+        matches!(self, Self::Port(held) if held.port.steering.table.is_some())
     }
 
     /// Makes the port's queues anew, for a dataplane that resets what comes and whom the register names. It is to
@@ -217,44 +188,40 @@ impl Held {
     /// # Errors
     /// What could not be opened; the dataplane at the other end of `control` has gone.
     pub fn pass_again(&mut self, control: &OwnedFd, config: &RunConfig) -> anyhow::Result<bool> {
-        let Self::Port(port) = self else { return Ok(false) };
-        let chunks = FAREWELL_CHUNKS * port.count.max(port.config.threads as usize);
-        let small = PortConfig { chunks, huge_pages: HugePages::No, ..port.config.clone() };
-        let queues = small.make_queues(port.way, port.count as u32)?;
-        let memory = queues.region.memfd().context("packet memory is no memory file")?;
-        let given = [memory, port.register.as_fd()];
-        let given: Vec<_> = given.into_iter().chain(sockets_of(&queues)).collect();
-        let wire = af_xdp(&port.device, port.way, &queues, port.steering.table.as_deref());
-        send(control, &Order::Start(Start::of(config, Role::Farewell, wire)), &given)?;
-        port.made = Some(queues);
+        let Self::Port(held) = self else { return Ok(false) };
+        let chunks = FAREWELL_CHUNKS * held.count.max(held.config.threads as usize);
+        let small = PortConfig { chunks, huge_pages: HugePages::No, ..held.config.clone() };
+        held.port.queues = Some(small.make_queues(held.port.way, held.count as u32)?);
+        held.start(control, config, Role::Farewell, None)?;
         Ok(true)
     }
 }
 
-fn memory(region: &Arc<Region>) -> anyhow::Result<OwnedFd> {
-    let memfd = region.memfd().context("packet memory is no memory file")?;
-    memfd.try_clone_to_owned().context("duplicating packet memory")
-}
-
-fn sockets_of(queues: &Queues) -> impl Iterator<Item = BorrowedFd<'_>> {
-    queues.sockets.iter().map(XdpSocket::fd)
-}
-
-/// What a dataplane must know of these queues.
-fn af_xdp(
-    device: &Device,
-    way: Way,
-    queues: &Queues,
-    table: Option<&dyn IndirectionTable>,
-) -> PassedWire {
-    let mtu = way.mtu(device);
-    PassedWire::AfXdp {
-        interface: (&device.interface).into(),
-        queues: queues.sockets.len() as u32,
-        rx_buffers: queues.rx_buffers,
-        chunk_bytes: way.chunk.get(),
-        mtu_bytes: mtu.send,
-        receive_mtu_bytes: mtu.receive,
-        table: table.map(PassedTable::of),
+impl HeldPort {
+    /// Gives the queues to the dataplane at the other end of `control`, with its end of the application's socket, where
+    /// there is one. They are to be [bound](Held::bind) when it has mapped them.
+    fn start(
+        &self,
+        control: &OwnedFd,
+        config: &RunConfig,
+        role: Role,
+        domain: Option<BorrowedFd<'_>>,
+    ) -> anyhow::Result<()> {
+        let OpenPort { device, way, steering, queues, .. } = &self.port;
+        let queues = queues.as_ref().context("the queues are bound")?;
+        let mtu = way.mtu(device);
+        let wire = PassedWire::AfXdp {
+            interface: device.interface.clone(),
+            queues: queues.sockets.len() as u32,
+            rx_buffers: queues.rx_buffers,
+            chunk_bytes: way.chunk.get(),
+            mtu_bytes: mtu.send,
+            receive_mtu_bytes: mtu.receive,
+            table: steering.table.as_deref().map(PassedTable::of),
+        };
+        let memory = queues.region.memfd().context("packet memory is no memory file")?;
+        let given = [Some(memory), domain, Some(self.register.as_fd())].into_iter().flatten();
+        let given: Vec<_> = given.chain(queues.sockets.iter().map(XdpSocket::fd)).collect();
+        send(control, &Order::Start(Start::of(config, role, wire)), &given)
     }
 }

@@ -50,7 +50,7 @@ impl Wire {
 
     fn description(&self) -> &str {
         match self {
-            Self::Port(port) => &port.description,
+            Self::Port(port) => &port.opened.description,
             Self::Local(local) => &local.description,
         }
     }

@@ -180,7 +180,7 @@ pub fn run(lab: &Lab, plan: &Plan) -> anyhow::Result<Found> {
         Ok::<_, anyhow::Error>(([server?, client?], moved?))
     })?;
     let drops = lab.drops()? - drops;
-    Ok(found(plan, &sides, moved, &talk, drops, near.description.clone()))
+    Ok(found(plan, &sides, moved, &talk, drops, near.opened.description.clone()))
 }
 
 fn controls(plan: &Plan, lab: &Lab) -> anyhow::Result<Controls> {
