@@ -119,7 +119,7 @@ fn run_inline(
     let ready = || {
         let (segment, controls) = (Arc::clone(&segment), Arc::clone(&controls));
         let stop = Arc::clone(stop);
-        let steered = Steered::new(description.clone(), segment, controls, stop);
+        let steered = Steered { description: description.clone(), segment, controls, stop };
         match control.serve(steered) {
             Ok(()) => print!("{announcement}"),
             Err(error) => {

@@ -2,9 +2,8 @@
 
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::Context;
@@ -21,7 +20,7 @@ use super::config::RunConfig;
 #[derive(Debug)]
 pub struct ControlSocket {
     door: Mutex<Option<Door>>,
-    server: Mutex<Option<Server>>,
+    server: OnceLock<Server>,
     /// For people: where it is, or why there is none.
     pub told: String,
 }
@@ -32,7 +31,7 @@ impl ControlSocket {
     /// # Errors
     /// It cannot be had, and the configuration insists on it.
     pub fn open(config: &RunConfig) -> anyhow::Result<Self> {
-        let none = |told: String| Self { door: Mutex::default(), server: Mutex::default(), told };
+        let none = |told: String| Self { door: Mutex::default(), server: OnceLock::new(), told };
         let Some(name) = config.control.service_name(&config.path) else {
             return Ok(none("none (`control.socket` is false)".into()));
         };
@@ -54,9 +53,9 @@ impl ControlSocket {
     /// No descriptors, no threads.
     pub fn serve(&self, steering: impl Steering) -> anyhow::Result<()> {
         let door = self.door.lock().unwrap_or_else(|broken| broken.into_inner()).take();
-        let Some(door) = door else { return Ok(()) };
-        let server = door.serve(steering)?;
-        *self.server.lock().unwrap_or_else(|broken| broken.into_inner()) = Some(server);
+        if let Some(door) = door {
+            _ = self.server.set(door.serve(steering)?);
+        }
         Ok(())
     }
 }
@@ -88,28 +87,19 @@ pub fn describe(config: &RunConfig, driver: &str) -> Description {
 /// Steers elastic threads of this process.
 #[derive(Debug)]
 pub struct Steered {
-    description: Description,
-    segment: Arc<Segment>,
-    controls: Arc<Controls>,
-    stop: Arc<AtomicBool>,
-}
-
-impl Steered {
-    /// Of a service that ends when `stop` is set.
-    pub fn new(
-        description: Description,
-        segment: Arc<Segment>,
-        controls: Arc<Controls>,
-        stop: Arc<AtomicBool>,
-    ) -> Self {
-        let description = Description { steers: controls.steers(), ..description };
-        Self { description, segment, controls, stop }
-    }
+    /// What the service is.
+    pub description: Description,
+    /// What it shows.
+    pub segment: Arc<Segment>,
+    /// What its threads are steered by.
+    pub controls: Arc<Controls>,
+    /// Set where it is to end.
+    pub stop: Arc<AtomicBool>,
 }
 
 impl Steering for Steered {
     fn describe(&self) -> Description {
-        self.description.clone()
+        Description { steers: self.controls.steers(), ..self.description.clone() }
     }
     fn segment(&self) -> io::Result<OwnedFd> {
         self.segment.descriptor()

@@ -23,19 +23,21 @@ pub(super) struct Turn<'a, 'b, P> {
 }
 
 impl<P: Protocol> Turn<'_, '_, P> {
+    /// Asks the protocol. Returns how many of the bytes that it was given it has not taken.
     fn run(
         &mut self,
         slot: &mut Slot<P::Connection>,
         body: impl FnOnce(&mut P, &mut P::Connection, &mut Output<'_, '_>) -> Flow,
-    ) -> Flow {
-        let Some(connection) = &mut slot.connection else { return Flow::Continue };
+    ) -> usize {
+        let Some(connection) = &mut slot.connection else { return 0 };
         let mut output = Output {
             sending: &mut slot.sending,
             calls: self.calls,
             now: self.now,
             kept_bytes: &mut self.stats.kept_bytes,
         };
-        body(self.protocol, connection, &mut output)
+        let flow = body(self.protocol, connection, &mut output);
+        self.conclude(slot, flow)
     }
 
     /// What the protocol answered. Returns how many of the bytes that it was given it has not taken.
@@ -116,14 +118,11 @@ impl<P: Protocol> Turn<'_, '_, P> {
             }
             let now = self.now;
             if core::mem::take(&mut backlog.yielded) {
-                let flow = self
-                    .run(slot, |protocol, connection, out| protocol.resume(now, connection, out));
-                self.conclude(slot, flow);
+                self.run(slot, |protocol, connection, out| protocol.resume(now, connection, out));
             } else if let Some((input, taken)) = backlog.take_input() {
-                let flow = self.run(slot, |protocol, connection, out| {
+                let left = self.run(slot, |protocol, connection, out| {
                     protocol.receive(now, connection, &input[taken..], out)
                 });
-                let left = self.conclude(slot, flow);
                 if let Some(backlog) = &mut slot.sending.backlog
                     && slot.connection.is_some()
                 {
@@ -131,9 +130,7 @@ impl<P: Protocol> Turn<'_, '_, P> {
                     backlog.fresh = backlog.yielded && left > 0;
                 }
             } else if core::mem::take(&mut backlog.ended) {
-                let flow =
-                    self.run(slot, |protocol, connection, out| protocol.end(now, connection, out));
-                self.conclude(slot, flow);
+                self.run(slot, |protocol, connection, out| protocol.end(now, connection, out));
             } else {
                 break;
             }

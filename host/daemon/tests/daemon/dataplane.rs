@@ -281,12 +281,12 @@ impl Dataplane {
             this.heard().iter().all(|words| *words > 0)
                 && (0..THREADS as u16).all(|one| this.thread(one).state != State::Starting)
         });
-        let steered = Steered::new(
-            describe(name),
-            Arc::clone(&this.segment),
-            Arc::clone(&this.controls),
-            Arc::clone(&this.stops[1]),
-        );
+        let steered = Steered {
+            description: describe(name),
+            segment: Arc::clone(&this.segment),
+            controls: Arc::clone(&this.controls),
+            stop: Arc::clone(&this.stops[1]),
+        };
         let watched = Watched { steered, watch: Arc::clone(&this.watch) };
         this.server = Some(Server::bind(run_dir, name, watched).expect("a control socket"));
         this

@@ -73,7 +73,9 @@ pub(super) fn check_prefix(prefix: &str) -> Result<(), LabError> {
     if fits && !prefix.starts_with('-') && prefix.bytes().all(allowed) {
         Ok(())
     } else {
-        Err(LabError::Prefix { prefix: prefix.to_owned() })
+        Err(LabError::Failed(format!(
+            "'{prefix}' is no lab name: use 1 to {PREFIX_BYTES_MAX} lower-case letters, digits and '-'"
+        )))
     }
 }
 
@@ -85,7 +87,8 @@ mod tests {
     fn names_that_lead_elsewhere_are_refused() {
         for prefix in ["", "a/b", "..", "UP", "-x", "a b", &"x".repeat(PREFIX_BYTES_MAX + 1)] {
             let config = LabConfig { prefix: prefix.to_owned(), ..LabConfig::default() };
-            assert!(matches!(config.check(), Err(LabError::Prefix { .. })), "{prefix}");
+            let refused = config.check().expect_err(prefix).to_string();
+            assert!(refused.contains("is no lab name"), "{refused}");
         }
         LabConfig::unique("test").check().unwrap();
     }

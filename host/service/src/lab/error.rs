@@ -1,9 +1,8 @@
 //! What can go wrong with a lab: what was tried, what was found, what to do.
 
 use std::io;
-use std::path::PathBuf;
 
-use super::constants::{PREFIX_BYTES_MAX, QUEUES_MAX};
+use super::constants::QUEUES_MAX;
 
 /// Why a lab could not be made, entered, or removed.
 #[derive(Debug, thiserror::Error)]
@@ -13,14 +12,6 @@ pub enum LabError {
     NotRoot {
         /// The effective user.
         uid: u32,
-    },
-    /// The prefix cannot be part of a namespace's name.
-    #[error(
-        "'{prefix}' is no lab name: use 1 to {PREFIX_BYTES_MAX} lower-case letters, digits and '-'"
-    )]
-    Prefix {
-        /// What was asked for.
-        prefix: String,
     },
     /// Queue count out of range.
     #[error("a lab has 1 to {QUEUES_MAX} queues, not {queues}")]
@@ -53,18 +44,6 @@ pub enum LabError {
         namespace: String,
         /// What the kernel said.
         source: io::Error,
-    },
-    /// Another process holds the lock for too long.
-    #[error(
-        "another process has been making or removing a lab for {waited_s} s (it holds {}): \
-         wait for it or end it",
-        path.display()
-    )]
-    Busy {
-        /// How long was waited, in seconds.
-        waited_s: u64,
-        /// The lock.
-        path: PathBuf,
     },
     /// A signal arrived while the lab was being made; it is being removed.
     #[error("interrupted while lab '{prefix}' was being made")]

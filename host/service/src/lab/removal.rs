@@ -38,7 +38,7 @@ pub fn remove_leftovers() -> Result<(), LabError> {
 /// What is recorded of the lab of that name, whoever owns it; `None` where there is none.
 ///
 /// # Errors
-/// [`LabError::Prefix`].
+/// It is no name of a lab.
 pub fn find(prefix: &str) -> Result<Option<LabState>, LabError> {
     check_prefix(prefix)?;
     Ok(StateDirectory::default().load(prefix))

@@ -106,7 +106,7 @@ impl StateDirectory {
     /// Waits for the lock, `wait` at most.
     ///
     /// # Errors
-    /// [`LabError::Busy`] after `wait`; [`LabError::Failed`] where the directory cannot be written.
+    /// [`LabError::Failed`]: after `wait`, or where the directory cannot be written.
     pub fn lock(&self, wait: Duration) -> Result<StateLock, LabError> {
         let path = self.file("lock");
         fs::create_dir_all(&self.path).map_err(file_error("create", &self.path))?;
@@ -123,7 +123,12 @@ impl StateDirectory {
                     thread::sleep(LOCK_POLL_INTERVAL);
                 }
                 Err(rustix::io::Errno::WOULDBLOCK) => {
-                    return Err(LabError::Busy { waited_s: wait.as_secs(), path });
+                    return Err(LabError::Failed(format!(
+                        "another process has been making or removing a lab for {} s (it holds {}): \
+                         wait for it or end it",
+                        wait.as_secs(),
+                        path.display()
+                    )));
                 }
                 Err(errno) => return Err(file_error("lock", &path)(errno.into())),
             }
@@ -259,7 +264,8 @@ mod tests {
         let states = StateDirectory::at(&directory.path);
         let held = states.lock(Duration::ZERO).unwrap();
         let refused = states.lock(Duration::from_millis(20));
-        assert!(matches!(refused, Err(LabError::Busy { .. })), "{refused:?}");
+        let refused = refused.expect_err("another holds it").to_string();
+        assert!(refused.contains("another process has been making"), "{refused}");
         drop(held);
         // A child that another test is starting holds a copy of the file until its exec.
         states.lock(Duration::from_secs(10)).unwrap();
