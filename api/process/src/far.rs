@@ -69,7 +69,7 @@ impl Far {
         &self.parts
     }
 
-    #[cfg(test)]
+    /// What its application sends from.
     pub(crate) fn arena(&self) -> &mem::Region {
         self.pool.region()
     }

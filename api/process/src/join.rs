@@ -79,7 +79,7 @@ fn system(tried: &'static str) -> impl Fn(std::io::Error) -> JoinError {
 
 fn send(
     socket: BorrowedFd<'_>,
-    words: [u64; WORDS],
+    words: &[u64],
     descriptors: &[BorrowedFd<'_>],
 ) -> Result<(), JoinError> {
     let mut bytes = [0; WORDS * 8];
@@ -179,17 +179,11 @@ impl Host {
             waiting.looks.into(),
             segment_bytes as u64,
             self.region.len_bytes() as u64,
-            0,
-            0,
         ];
-        let descriptor = |memory: &Memory| {
-            memory.descriptor().map_err(system("duplicating a descriptor of the domain's arrays"))
-        };
-        let arrays: Vec<_> =
-            self.lanes.iter().map(|events| descriptor(events)).collect::<Result<_, _>>()?;
         let packets = self.region.memfd().ok_or(JoinError::PacketMemory)?;
-        let all: Vec<_> = [packets].into_iter().chain(arrays.iter().map(AsFd::as_fd)).collect();
-        send(socket, words, &all)
+        let arrays = self.lanes.iter().map(|events| events.file());
+        let all: Vec<_> = [packets].into_iter().chain(arrays).collect();
+        send(socket, &words, &all)
     }
 
     /// Waits for the application's answer, as long as the socket's time-out says, and makes each elastic thread's
@@ -253,7 +247,6 @@ impl Host {
 #[derive(Debug)]
 pub struct Application {
     fars: Vec<Far>,
-    arenas: Vec<Arc<Region>>,
     /// The dataplane's ends of what wakes its threads. Pairs of sockets: what one side does to the flags of its end is
     /// no matter of the other.
     bells: Vec<OwnedFd>,
@@ -285,7 +278,7 @@ impl Application {
         let mut next = || descriptors.next().ok_or_else(|| nonsense("too few descriptors".into()));
         let packets = mapped(Memory::join_read_only(next()?, packet_bytes as usize))?;
         let socket = Arc::new(socket);
-        let (mut fars, mut arenas, mut bells) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut fars, mut bells) = (Vec::new(), Vec::new());
         for _ in 0..lanes {
             let (bell, other) =
                 socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)
@@ -304,11 +297,9 @@ impl Application {
             };
             let arena = Region::map(geometry.arena_chunks as usize, HugePages::No)?;
             // All of it is for sending: nothing is received into it, so that nothing need stay free.
-            let pool = Pool::new(&arena, 0);
-            fars.push(Far::new(parts, pool));
-            arenas.push(arena);
+            fars.push(Far::new(parts, Pool::new(&arena, 0)));
         }
-        Ok(Self { fars, arenas, bells, socket })
+        Ok(Self { fars, bells, socket })
     }
 
     /// Elastic threads that the dataplane has.
@@ -323,17 +314,16 @@ impl Application {
     /// # Errors
     /// [`JoinError`].
     pub fn begin(self, runs_anywhere: bool) -> Result<Vec<Far>, JoinError> {
-        let Self { fars, arenas, bells, socket } = self;
-        let bytes = arenas.first().map_or(0, |arena| arena.len_bytes());
+        let Self { fars, bells, socket } = self;
+        let bytes = fars.first().map_or(0, |far| far.arena().len_bytes());
         let mut files = Vec::new();
-        for ((far, arena), bell) in fars.iter().zip(&arenas).zip(&bells) {
-            arena.seal_writes().map_err(system("sealing the transmit arena"))?;
-            let arena = arena.memfd().ok_or(JoinError::PacketMemory)?;
+        for (far, bell) in fars.iter().zip(&bells) {
+            far.arena().seal_writes().map_err(system("sealing the transmit arena"))?;
+            let arena = far.arena().memfd().ok_or(JoinError::PacketMemory)?;
             files.extend([arena, far.parts().calls.file(), bell.as_fd()]);
         }
         let (lanes, anywhere) = (fars.len() as u64, runs_anywhere.into());
-        let words = [MAGIC, lanes, anywhere, bytes as u64, 0, 0, 0, 0, 0, 0];
-        send(socket.as_fd(), words, &files)?;
+        send(socket.as_fd(), &[MAGIC, lanes, anywhere, bytes as u64], &files)?;
         Ok(fars)
     }
 }

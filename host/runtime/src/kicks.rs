@@ -110,7 +110,7 @@ pub(crate) struct Tending<'a>(&'a Kicks);
 
 impl Drop for Tending<'_> {
     fn drop(&mut self) {
-        // What it had of the dataplane it has given up: whoever sees this may take that apart.
+        // The thread has given up what it had of the dataplane, which may be taken apart from here on.
         self.0.running.fetch_sub(1, Ordering::Release);
     }
 }

@@ -83,12 +83,6 @@ where
     }
 }
 
-/// Chunks that the pool of what an application sends keeps to itself: they stand there for the time of a crossing, and
-/// what two pools of a thread keep, no other thread can have.
-fn staged(config: &RuntimeConfig) -> usize {
-    (config.pool_keep / 4).clamp(STAGED.0, STAGED.1).min(config.pool_keep)
-}
-
 /// Threads that run to completion and go on while their applications have a batch.
 fn run_apart<N: Nic + Send>(
     stage: Stage<'_>,
@@ -100,7 +94,9 @@ fn run_apart<N: Nic + Send>(
     let stage = Stage { callers: nears.iter_mut().map(Near::go_apart).collect(), ..stage };
     let (config, stop) = (stage.config, stage.stop);
     let (clock, elastic) = (stage.clock, config.elastic);
-    let keep = staged(config);
+    // What an application sends stands in this pool for the time of a crossing, and what two pools of a thread keep, no
+    // other thread can have.
+    let keep = (config.pool_keep / 4).clamp(STAGED.0, STAGED.1).min(config.pool_keep);
     let thread = |((core, Parts { nic, pool, ports }), mirror)| {
         let (shared, staging) = (Arc::clone(&stage.shared), Pool::new(region, keep));
         // Made where it runs: its parts cannot be moved.

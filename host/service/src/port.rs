@@ -253,7 +253,7 @@ pub struct OpenPort {
     pub description: String,
     /// What it costs, as [`Attached::cost`].
     pub cost: String,
-    /// The queues, not bound yet, until somebody takes them.
+    /// The queues, not bound yet: none once they were taken.
     pub queues: Option<Queues>,
     /// It takes the dataplane's packets as long as it lives.
     pub program: XdpProgram,

@@ -14,6 +14,8 @@
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
+use tailplane::MacAddr;
+
 /// The prefix of the user's lab, the one that `tailplane lab up` makes.
 pub const DEFAULT_PREFIX: &str = "tailplane";
 /// Ending of the name of the dataplane's namespace.
@@ -77,8 +79,7 @@ pub fn is_unwanted_feature(name: &str) -> bool {
 
 /// A MAC address as `ip` writes it.
 pub fn mac_text(mac: [u8; 6]) -> String {
-    let [a, b, c, d, e, f] = mac;
-    format!("{a:02x}:{b:02x}:{c:02x}:{d:02x}:{e:02x}:{f:02x}")
+    MacAddr(mac).to_string()
 }
 
 #[cfg(test)]
