@@ -233,19 +233,14 @@ fn has_news(control: &OwnedFd, attended: Option<&Attended>) -> bool {
 
 impl Passed {
     /// Takes what the starter has passed, and waits until it has bound the queues. None: the starter has gone.
-    fn take(
-        control: &OwnedFd,
-        start: Start,
-        descriptors: Vec<OwnedFd>,
-    ) -> anyhow::Result<Option<Self>> {
+    fn take(control: &OwnedFd, start: Start, given: Vec<OwnedFd>) -> anyhow::Result<Option<Self>> {
         let mut config = RunConfig::parse(&start.config)?;
         config.dataplane.domain = DomainName::Process;
         (config.service.app, config.service.port) = (start.app, Some(start.port));
         (config.dataplane.cpus, config.dataplane.realtime) = (start.cpus, Some(start.realtime));
-        let mut descriptors = descriptors.into_iter();
-        let mut next = |what: &'static str| {
-            descriptors.next().with_context(|| format!("no {what} was passed"))
-        };
+        let mut given = given.into_iter();
+        let mut next =
+            |what: &'static str| given.next().with_context(|| format!("no {what} was passed"));
         let chunk = match start.wire {
             PassedWire::AfXdp { chunk_bytes, .. } => {
                 ChunkBytes::of(chunk_bytes).context("there are no chunks of that size")?
