@@ -3,38 +3,19 @@
 use crate::protocol::{Driver, Mode, Task, Work};
 
 /// A kernel of Debian's archive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub enum Kernel {
-    /// The newest of trixie-backports.
-    Newest,
-    /// 6.12, trixie's own.
-    V6_12,
-    /// 6.1, bookworm's own.
-    V6_1,
-    /// 5.10, bullseye's own.
-    V5_10,
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Kernel {
+    /// What it is called here.
+    pub name: &'static str,
+    /// The suite of Debian's archive that has it.
+    pub suite: &'static str,
 }
 
 impl Kernel {
-    /// What it is called here.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Newest => "newest",
-            Self::V6_12 => "6.12",
-            Self::V6_1 => "6.1",
-            Self::V5_10 => "5.10",
-        }
-    }
-
-    /// The suite of Debian's archive that has it.
-    pub fn suite(self) -> &'static str {
-        match self {
-            Self::Newest => "trixie-backports",
-            Self::V6_12 => "trixie",
-            Self::V6_1 => "bookworm",
-            Self::V5_10 => "bullseye",
-        }
-    }
+    const NEWEST: Self = Self { name: "newest", suite: "trixie-backports" };
+    const V6_12: Self = Self { name: "6.12", suite: "trixie" };
+    const V6_1: Self = Self { name: "6.1", suite: "bookworm" };
+    const V5_10: Self = Self { name: "5.10", suite: "bullseye" };
 }
 
 /// One boot of the emulated machine.
@@ -62,16 +43,6 @@ impl Boot {
         Self { name, driver, expected, demanded: None, kernel, iommu_platform, systemd: false }
     }
 
-    const fn demanding(mut self, mode: Mode) -> Self {
-        self.demanded = Some(mode);
-        self
-    }
-
-    const fn with_systemd(mut self) -> Self {
-        self.systemd = true;
-        self
-    }
-
     /// The boot of this name.
     pub fn named(name: &str) -> Option<Self> {
         BOOTS.into_iter().find(|boot| boot.name == name)
@@ -86,18 +57,21 @@ impl Boot {
 
 /// All boots, in the order of the table's columns.
 pub const BOOTS: [Boot; 12] = [
-    Boot::new("igb-zero-copy", Driver::Igb, Mode::ZeroCopy, Kernel::Newest),
-    Boot::new("igb-copy", Driver::Igb, Mode::Copy, Kernel::Newest).demanding(Mode::Copy),
+    Boot::new("igb-zero-copy", Driver::Igb, Mode::ZeroCopy, Kernel::NEWEST),
+    Boot {
+        demanded: Some(Mode::Copy),
+        ..Boot::new("igb-copy", Driver::Igb, Mode::Copy, Kernel::NEWEST)
+    },
     Boot::new("igb-6.12", Driver::Igb, Mode::Copy, Kernel::V6_12),
     Boot::new("igb-6.1", Driver::Igb, Mode::Copy, Kernel::V6_1),
-    Boot::new("virtio-zero-copy", Driver::VirtioNet, Mode::ZeroCopy, Kernel::Newest),
-    Boot::new("virtio-copy", Driver::VirtioNet, Mode::Copy, Kernel::Newest),
-    Boot::new("e1000e", Driver::E1000e, Mode::Generic, Kernel::Newest),
-    Boot::new("veth", Driver::Veth, Mode::Copy, Kernel::Newest),
+    Boot::new("virtio-zero-copy", Driver::VirtioNet, Mode::ZeroCopy, Kernel::NEWEST),
+    Boot::new("virtio-copy", Driver::VirtioNet, Mode::Copy, Kernel::NEWEST),
+    Boot::new("e1000e", Driver::E1000e, Mode::Generic, Kernel::NEWEST),
+    Boot::new("veth", Driver::Veth, Mode::Copy, Kernel::NEWEST),
     Boot::new("veth-6.12", Driver::Veth, Mode::Copy, Kernel::V6_12),
     Boot::new("veth-6.1", Driver::Veth, Mode::Copy, Kernel::V6_1),
     Boot::new("veth-5.10", Driver::Veth, Mode::Copy, Kernel::V5_10),
-    Boot::new("systemd", Driver::Veth, Mode::Copy, Kernel::Newest).with_systemd(),
+    Boot { systemd: true, ..Boot::new("systemd", Driver::Veth, Mode::Copy, Kernel::NEWEST) },
 ];
 
 #[cfg(test)]

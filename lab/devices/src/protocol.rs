@@ -57,8 +57,9 @@ pub enum Work {
 }
 
 /// The driver of a NIC.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::IntoStaticStr)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "snake_case")]
 pub enum Driver {
     /// Intel 82576, emulated: native XDP; zero-copy since Linux 6.14.
     Igb,
@@ -73,12 +74,7 @@ pub enum Driver {
 impl Driver {
     /// The module's name.
     pub fn module(self) -> &'static str {
-        match self {
-            Self::Igb => "igb",
-            Self::E1000e => "e1000e",
-            Self::VirtioNet => "virtio_net",
-            Self::Veth => "veth",
-        }
+        self.into()
     }
 
     /// Queue pairs that the dataplane's NIC has here.
@@ -88,8 +84,9 @@ impl Driver {
 }
 
 /// How frames travel between a device and packet memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, strum::Display)]
 #[serde(rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum Mode {
     /// The device reads and writes packet memory.
     ZeroCopy,
@@ -97,16 +94,6 @@ pub enum Mode {
     Copy,
     /// XDP on socket buffers; the kernel copies.
     Generic,
-}
-
-impl fmt::Display for Mode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::ZeroCopy => "zero-copy",
-            Self::Copy => "copy",
-            Self::Generic => "generic",
-        })
-    }
 }
 
 /// What a check found.
@@ -124,6 +111,16 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// The outcome in a word.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Passed(_) => "passed",
+            Self::Failed(_) => "FAILED",
+            Self::NotPossible(_) => "not possible",
+            Self::NotTried(_) => "not tried",
+        }
+    }
+
     /// Whether the product is at fault.
     pub fn is_failure(&self) -> bool {
         matches!(self, Self::Failed(_) | Self::NotTried(_))
@@ -133,11 +130,11 @@ impl Outcome {
 impl fmt::Display for Outcome {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Passed(value) if value.is_empty() => f.write_str("passed"),
-            Self::Passed(value) => write!(f, "passed: {value}"),
-            Self::Failed(reason) => write!(f, "FAILED: {reason}"),
-            Self::NotPossible(reason) => write!(f, "not possible: {reason}"),
-            Self::NotTried(reason) => write!(f, "not tried: {reason}"),
+            Self::Passed(value) if value.is_empty() => f.write_str(self.word()),
+            Self::Passed(text)
+            | Self::Failed(text)
+            | Self::NotPossible(text)
+            | Self::NotTried(text) => write!(f, "{}: {text}", self.word()),
         }
     }
 }

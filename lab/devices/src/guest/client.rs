@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
 use super::rig::NAMESPACE;
@@ -71,12 +71,20 @@ impl Connection {
         Ok(Self { stream: BufReader::new(stream) })
     }
 
+    /// Connects and asks for the service's version.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open) and [`version`](Self::version).
+    pub fn answered() -> anyhow::Result<Self> {
+        let mut open = Self::open()?;
+        open.version()?;
+        Ok(open)
+    }
+
     fn line(&mut self) -> anyhow::Result<String> {
         let mut line = String::new();
         let read = self.stream.read_line(&mut line);
-        if read.context("waiting for a reply")? == 0 {
-            bail!("the service closed the connection");
-        }
+        ensure!(read.context("waiting for a reply")? > 0, "the service closed the connection");
         Ok(line.trim_end().to_owned())
     }
 
@@ -87,9 +95,7 @@ impl Connection {
     pub fn version(&mut self) -> anyhow::Result<()> {
         self.stream.get_mut().write_all(b"version\r\n").context("sending a request")?;
         let line = self.line()?;
-        if !line.starts_with("VERSION") {
-            bail!("expected VERSION, found '{line}'");
-        }
+        ensure!(line.starts_with("VERSION"), "expected VERSION, found '{line}'");
         Ok(())
     }
 
@@ -104,9 +110,7 @@ impl Connection {
         request.extend_from_slice(b"\r\n");
         stream.write_all(&request).context("sending an item")?;
         let line = self.line()?;
-        if line != "STORED" {
-            bail!("expected STORED, found '{line}'");
-        }
+        ensure!(line == "STORED", "expected STORED, found '{line}'");
         Ok(())
     }
 
@@ -118,9 +122,7 @@ impl Connection {
         let request = format!("get {key}\r\n");
         self.stream.get_mut().write_all(request.as_bytes()).context("sending a request")?;
         let (line, wanted) = (self.line()?, format!("VALUE {key} 0 {}", expected.len()));
-        if line != wanted {
-            bail!("expected '{wanted}', found '{line}'");
-        }
+        ensure!(line == wanted, "expected '{wanted}', found '{line}'");
         let mut value = vec![0; expected.len() + 2];
         self.stream.read_exact(&mut value).context("reading a value")?;
         let differs = value.iter().zip(expected).position(|(found, expected)| found != expected);
@@ -133,9 +135,7 @@ impl Connection {
             );
         }
         let line = self.line()?;
-        if line != "END" {
-            bail!("expected END, found '{line}'");
-        }
+        ensure!(line == "END", "expected END, found '{line}'");
         Ok(())
     }
 }
@@ -143,8 +143,7 @@ impl Connection {
 /// Opens `count` connections, all at once and held until all have been answered, and returns how many were, with the
 /// first error.
 pub fn answered(count: usize) -> (usize, Option<String>) {
-    let one =
-        || in_namespace(|| Connection::open().and_then(|mut open| open.version().map(|()| open)));
+    let one = || in_namespace(Connection::answered);
     let results: Vec<anyhow::Result<Connection>> = thread::scope(|scope| {
         let threads: Vec<_> = (0..count).map(|_| scope.spawn(one)).collect();
         threads.into_iter().filter_map(|thread| thread.join().ok()).collect()

@@ -1,10 +1,8 @@
 //! Programs that the guest runs, each within a time, and waits that end.
 
 use std::fs::File;
-use std::io::{Read, Seek};
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::FileExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, bail};
@@ -54,7 +52,7 @@ pub fn run(line: &str) -> anyhow::Result<String> {
 pub fn run_words(words: &[&str], limit: Duration) -> anyhow::Result<String> {
     let line = words.join(" ");
     let (program, arguments) = words.split_first().context("no program")?;
-    let (mut out, mut err) = (OutputFile::new()?, OutputFile::new()?);
+    let (out, err) = (OutputFile::new()?, OutputFile::new()?);
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null()).stdout(out.writer()?).stderr(err.writer()?);
     let mut child = command.spawn().with_context(|| format!("cannot start `{line}`"))?;
@@ -75,12 +73,9 @@ pub fn one_line(text: &str) -> String {
     text.split_whitespace().collect::<Vec<&str>>().join(" ")
 }
 
-/// A file for a program's output: a pipe that nobody reads would fill.
+/// A file for a program's output: a pipe that is not read would fill.
 #[derive(Debug)]
-pub struct OutputFile {
-    path: PathBuf,
-    file: File,
-}
+pub struct OutputFile(File);
 
 impl OutputFile {
     /// Makes one.
@@ -88,12 +83,7 @@ impl OutputFile {
     /// # Errors
     /// The file cannot be made.
     pub fn new() -> anyhow::Result<Self> {
-        static NEXT: AtomicU64 = AtomicU64::new(0);
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let path = Path::new("/tmp").join(format!("output-{number}"));
-        let file = File::options().create_new(true).read(true).append(true).open(&path);
-        let file = file.with_context(|| format!("making '{}'", path.display()))?;
-        Ok(Self { path, file })
+        Ok(Self(tempfile::tempfile().context("making a file for output")?))
     }
 
     /// What the program writes to.
@@ -101,20 +91,13 @@ impl OutputFile {
     /// # Errors
     /// The descriptor cannot be copied.
     pub fn writer(&self) -> anyhow::Result<Stdio> {
-        Ok(Stdio::from(self.file.try_clone()?))
+        Ok(Stdio::from(self.0.try_clone()?))
     }
 
-    /// What was written until now; nothing where it cannot be read.
-    pub fn text(&mut self) -> String {
-        let mut bytes = Vec::new();
-        let _ = self.file.rewind();
-        let _ = self.file.read_to_end(&mut bytes);
-        String::from_utf8_lossy(&bytes).into_owned()
-    }
-}
-
-impl Drop for OutputFile {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.path);
+    /// What was written until now; nothing where it cannot be read. The offset, which the program shares, stays.
+    pub fn text(&self) -> String {
+        let mut bytes = vec![0; self.0.metadata().map_or(0, |file| file.len() as usize)];
+        let read = self.0.read_exact_at(&mut bytes, 0);
+        read.map_or(String::new(), |()| String::from_utf8_lossy(&bytes).into_owned())
     }
 }

@@ -5,7 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use serde_json::{Value, json};
 
 use super::command::{self, run_words, wait_until};
@@ -192,8 +192,6 @@ pub fn call(method: &str, parameters: &Value) -> anyhow::Result<Value> {
     BufReader::new(socket).read_until(0, &mut reply).with_context(|| method.clone())?;
     reply.pop();
     let mut reply: Value = serde_json::from_slice(&reply).with_context(|| method.clone())?;
-    if reply.get("error").is_some() {
-        bail!("{method}: {reply}");
-    }
+    ensure!(reply.get("error").is_none(), "{method}: {reply}");
     Ok(reply["parameters"].take())
 }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use anyhow::anyhow;
+
 use super::command::{self, one_line};
 use super::rig::DATAPLANE;
 
@@ -46,8 +48,16 @@ impl NicState {
         Self { shown }
     }
 
+    /// Expects the NIC to be now as it was then, but for what [`difference`](Self::difference) passes over.
+    ///
+    /// # Errors
+    /// What differs.
+    pub fn expect_unchanged(&self) -> anyhow::Result<()> {
+        self.difference(&Self::look()).map_or(Ok(()), |difference| Err(anyhow!(difference)))
+    }
+
     /// What differs, where anything does, but for the order of a table that gives all queues as much.
-    pub fn difference(&self, now: &Self) -> Option<String> {
+    fn difference(&self, now: &Self) -> Option<String> {
         let both = self.shown.iter().zip(&now.shown);
         let all: Vec<String> = both
             .filter(|(before, now)| before != now)

@@ -138,9 +138,18 @@ impl Service {
     pub fn begin(task: &Task, config: &Config) -> anyhow::Result<Self> {
         let file = format!("/tmp/{NAME}-{}.toml", config.host);
         fs::write(&file, config.text(task.demanded)).context("writing the configuration")?;
-        let output = OutputFile::new()?;
         let mut command = Command::new("tailplane");
-        command.args(["run", &file]).env("RUST_BACKTRACE", "0").stdin(Stdio::null());
+        command.args(["run", &file]);
+        Self::spawn(command)
+    }
+
+    /// Starts one by this command.
+    ///
+    /// # Errors
+    /// The program cannot be started.
+    pub fn spawn(mut command: Command) -> anyhow::Result<Self> {
+        let output = OutputFile::new()?;
+        command.env("RUST_BACKTRACE", "0").stdin(Stdio::null());
         command.stdout(output.writer()?).stderr(output.writer()?);
         let child = command.spawn().context("cannot start `tailplane run`")?;
         Ok(Self { child, output, driver: String::new(), had_carrier: false })
@@ -152,8 +161,13 @@ impl Service {
     }
 
     /// What it has printed until now.
-    pub fn output(&mut self) -> String {
+    pub fn output(&self) -> String {
         self.output.text()
+    }
+
+    /// Whether it has been announced.
+    pub fn is_announced(&self) -> bool {
+        self.output().contains("control ")
     }
 
     /// Whether it has ended.

@@ -2,10 +2,9 @@
 //!
 //! A check describes what should hold, whatever the product does today. Each of its waits is bounded.
 
-use std::fmt;
 use std::time::Instant;
 
-use anyhow::bail;
+use anyhow::{Context, bail};
 
 use super::channel::Channel;
 use super::client;
@@ -37,8 +36,11 @@ pub struct Check {
     /// Whether the short form leaves it out.
     pub is_long: bool,
     place: Place,
-    run: fn(&mut Suite<'_>) -> anyhow::Result<Outcome>,
+    run: Run,
 }
+
+/// What carries a check out; an error is a failure.
+type Run = fn(&mut Suite<'_>) -> anyhow::Result<Outcome>;
 
 /// In which boots a check is tried.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -83,21 +85,13 @@ impl Check {
 }
 
 /// A check that both forms have.
-pub const fn check(
-    name: &'static str,
-    about: &'static str,
-    run: fn(&mut Suite<'_>) -> anyhow::Result<Outcome>,
-) -> Check {
+pub const fn check(name: &'static str, about: &'static str, run: Run) -> Check {
     Check { name, about, is_long: false, place: Place::Plain, run }
 }
 
 /// A check that the short form leaves out.
-pub const fn long(
-    name: &'static str,
-    about: &'static str,
-    run: fn(&mut Suite<'_>) -> anyhow::Result<Outcome>,
-) -> Check {
-    Check { name, about, is_long: true, place: Place::Plain, run }
+pub const fn long(name: &'static str, about: &'static str, run: Run) -> Check {
+    Check { is_long: true, ..check(name, about, run) }
 }
 
 /// What checks share.
@@ -114,17 +108,8 @@ pub struct Suite<'a> {
     is_refused: bool,
 }
 
-/// The usual service cannot be started, which another check has found.
-#[derive(Debug)]
-struct NotStarted;
-
-impl fmt::Display for NotStarted {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("it did not start")
-    }
-}
-
-impl std::error::Error for NotStarted {}
+/// The error where the usual service cannot be started, which another check has found.
+const NOT_STARTED: &str = "it did not start";
 
 impl Suite<'_> {
     /// Threads of the usual service: one for each queue.
@@ -138,7 +123,7 @@ impl Suite<'_> {
     /// It cannot be started.
     pub fn service(&mut self) -> anyhow::Result<&mut Service> {
         if self.is_refused {
-            return Err(NotStarted.into());
+            bail!(NOT_STARTED);
         }
         if self.service.as_mut().is_some_and(Service::has_ended) {
             self.service = None;
@@ -146,10 +131,16 @@ impl Suite<'_> {
         if self.service.is_none() {
             self.service = Some(self.start(&Config::with_threads(self.threads()))?);
         }
-        match &mut self.service {
-            Some(service) => Ok(service),
-            None => bail!("it does not run"),
-        }
+        self.service.as_mut().context("it does not run")
+    }
+
+    /// The usual service, started where it does not run, to end it.
+    ///
+    /// # Errors
+    /// As [`service`](Self::service).
+    pub fn take_running(&mut self) -> anyhow::Result<Service> {
+        self.service()?;
+        self.service.take().context("it does not run")
     }
 
     /// Starts a service where none runs, and waits until it can be reached: for the links, and for a first answer. One
@@ -191,9 +182,9 @@ impl Suite<'_> {
         if let Some(reason) = check.why_not(self.task.systemd) {
             return Outcome::NotPossible(reason.to_owned());
         }
-        (check.run)(self).unwrap_or_else(|error| match error.is::<NotStarted>() {
-            true => Outcome::NotTried(NotStarted.to_string()),
-            false => Outcome::Failed(format!("{error:#}")),
+        (check.run)(self).unwrap_or_else(|error| match error.downcast_ref() {
+            Some(&NOT_STARTED) => Outcome::NotTried(NOT_STARTED.to_owned()),
+            _ => Outcome::Failed(format!("{error:#}")),
         })
     }
 }

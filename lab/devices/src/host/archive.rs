@@ -89,7 +89,7 @@ impl Archive {
         suites: &[&str],
         installed: Installed,
     ) -> anyhow::Result<Self> {
-        let state = paths.apt(name);
+        let state = paths.apt.join(name);
         for directory in ["lists/partial", "cache/archives/partial", "state"] {
             fs::create_dir_all(state.join(directory)).context("making apt's private state")?;
         }

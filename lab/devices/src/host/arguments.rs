@@ -18,15 +18,6 @@ const KERNEL_COMMAND_LINE: &str = "console=ttyS0 quiet panic=-1 mitigations=off"
 /// Where QEMU's packages have its firmware.
 const FIRMWARE: [&str; 2] = ["usr/share/qemu", "usr/share/seabios"];
 
-/// Where the guest's console goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Console<'a> {
-    /// Into a file.
-    File(&'a Path),
-    /// To the terminal.
-    Terminal,
-}
-
 /// The files of a boot.
 #[derive(Clone, Copy, Debug)]
 pub struct Files<'a> {
@@ -36,8 +27,8 @@ pub struct Files<'a> {
     pub kernel: &'a Path,
     /// The first root.
     pub image: &'a Path,
-    /// The console.
-    pub console: Console<'a>,
+    /// The file of the guest's console; absent: the terminal.
+    pub console: Option<&'a Path>,
     /// The guest's events.
     pub events: &'a Path,
 }
@@ -55,10 +46,8 @@ pub fn arguments(boot: &Boot, files: &Files<'_>) -> Vec<String> {
     add(&["-kernel", &files.kernel.to_string_lossy(), "-initrd", &files.image.to_string_lossy()]);
     add(&["-append", KERNEL_COMMAND_LINE]);
     match files.console {
-        Console::File(file) => add(&["-serial", &format!("file:{}", file.display())]),
-        Console::Terminal => {
-            add(&["-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console"]);
-        }
+        Some(file) => add(&["-serial", &format!("file:{}", file.display())]),
+        None => add(&["-chardev", "stdio,id=console,signal=off", "-serial", "chardev:console"]),
     }
     add(&["-serial", &format!("file:{}", files.events.display())]);
     for (number, mac) in [DATAPLANE_MAC, CLIENT_MAC].into_iter().enumerate() {
@@ -107,7 +96,7 @@ mod tests {
 
     fn line(name: &str) -> String {
         let path = Path::new("/q");
-        let console = Console::File(Path::new("/log"));
+        let console = Some(Path::new("/log"));
         let files = Files { qemu: path, kernel: path, image: path, console, events: path };
         arguments(&Boot::named(name).expect("there is one"), &files).join(" ")
     }

@@ -1,16 +1,15 @@
 //! The guest's first root: this program as `/init`, the product, the programs that checks use, and modules.
 
-use std::fs::File;
-use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
 
-use super::cpio::Cpio;
+use super::fetch::Fetched;
 use super::image::Image;
 use super::modules::Modules;
 use super::systemd;
-use crate::protocol::{Driver, MODULES_DIRECTORY, SCRIPT_FILE, TASK_FILE, Task};
+use crate::boots::Boot;
+use crate::protocol::{Driver, MODULES_DIRECTORY, SCRIPT_FILE, TASK_FILE, Work};
 
 /// Programs of this machine that the guest has. The shell is dash, since others have an `ip` of their own.
 const PROGRAMS: [&str; 11] =
@@ -50,91 +49,75 @@ pub struct Programs {
     pub daemon: PathBuf,
 }
 
-/// What goes into an image.
-#[derive(Clone, Debug)]
-pub struct Contents<'a> {
-    /// The programs that are tried.
-    pub programs: &'a Programs,
-    /// Where systemd was unpacked, if it is the first process.
-    pub systemd: Option<&'a Path>,
-    /// The directory of the kernel's modules.
-    pub modules: &'a Path,
-    /// The driver of the boot.
-    pub driver: Driver,
-    /// What the guest is to do.
-    pub task: &'a Task,
-    /// The script of [`Work::Script`](crate::protocol::Work::Script).
-    pub script: &'a [u8],
-}
-
-impl Contents<'_> {
-    /// Writes the image to a file.
-    ///
-    /// # Errors
-    /// A program or module is missing; the file cannot be written.
-    pub fn write(&self, target: &Path) -> anyhow::Result<()> {
-        let file =
-            File::create(target).with_context(|| format!("making '{}'", target.display()))?;
-        let scratch = target.with_extension("stripped");
-        let archive = Cpio::new(BufWriter::new(file));
-        let mut image = Image::new(archive, scratch);
-        for directory in DIRECTORIES {
-            image.archive.directory(directory)?;
-        }
-        let own = std::env::current_exe().context("finding this program's file")?;
-        image.stripped(&own, "init")?;
-        image.stripped(&self.programs.product, "bin/tailplane")?;
-        if let Some(laboratory) = &self.programs.laboratory {
-            image.stripped(laboratory, "bin/tailplane-lab")?;
-        }
-        if let Some(root) = self.systemd {
-            image.stripped(&self.programs.daemon, "bin/tailplaned").context(
-                "no daemon for the guest: run `cargo build --package daemon`, or name one with --daemon",
-            )?;
-            systemd::add(&mut image, root).context("adding systemd")?;
-        }
-        for program in PROGRAMS {
-            let file = find(program)?;
+/// Writes the image of a boot to a file. `script` is that of [`Work::Script`].
+///
+/// # Errors
+/// A program or module is missing; the file cannot be written.
+pub fn write(
+    target: &Path,
+    fetched: &Fetched,
+    programs: &Programs,
+    boot: &Boot,
+    work: Work,
+    script: &[u8],
+) -> anyhow::Result<()> {
+    let mut image = Image::create(target)?;
+    for directory in DIRECTORIES {
+        image.archive.directory(directory)?;
+    }
+    let own = std::env::current_exe().context("finding this program's file")?;
+    image.stripped(&own, "init")?;
+    image.stripped(&programs.product, "bin/tailplane")?;
+    if let Some(laboratory) = &programs.laboratory {
+        image.stripped(laboratory, "bin/tailplane-lab")?;
+    }
+    if let Some(root) = fetched.systemd(boot)? {
+        image.stripped(&programs.daemon, "bin/tailplaned").context(
+            "no daemon for the guest: run `cargo build --package daemon`, or name one with --daemon",
+        )?;
+        systemd::add(&mut image, root).context("adding systemd")?;
+    }
+    for program in PROGRAMS {
+        let file = find(program)?;
+        image.program(&file, &format!("bin/{program}"))?;
+    }
+    for program in OPTIONAL_PROGRAMS {
+        if let Ok(file) = find(program) {
             image.program(&file, &format!("bin/{program}"))?;
         }
-        for program in OPTIONAL_PROGRAMS {
-            if let Ok(file) = find(program) {
-                image.program(&file, &format!("bin/{program}"))?;
-            }
-        }
-        image.archive.link("bin/sh", "dash")?;
-        for name in ["sbin", "usr/bin", "usr/sbin"] {
-            image.archive.link(name, "/bin")?;
-        }
-        let (mut passwd, mut group) = (PASSWD.to_owned(), GROUP.to_owned());
-        if self.systemd.is_none() {
-            passwd.push_str(PRODUCT_PASSWD);
-            group.push_str(PRODUCT_GROUP);
-        }
-        image.archive.file("etc/passwd", 0o644, passwd.as_bytes())?;
-        image.archive.file("etc/group", 0o644, group.as_bytes())?;
-        image.archive.file("etc/hosts", 0o644, b"127.0.0.1 localhost\n")?;
-        self.modules(&mut image)?;
-        let task = serde_json::to_vec(self.task)?;
-        image.archive.file(TASK_FILE.trim_start_matches('/'), 0o644, &task)?;
-        image.archive.file(SCRIPT_FILE.trim_start_matches('/'), 0o755, self.script)?;
-        image.archive.finish()?;
-        Ok(())
     }
+    image.archive.link("bin/sh", "dash")?;
+    for name in ["sbin", "usr/bin", "usr/sbin"] {
+        image.archive.link(name, "/bin")?;
+    }
+    let (mut passwd, mut group) = (PASSWD.to_owned(), GROUP.to_owned());
+    if !boot.systemd {
+        passwd.push_str(PRODUCT_PASSWD);
+        group.push_str(PRODUCT_GROUP);
+    }
+    image.archive.file("etc/passwd", 0o644, passwd.as_bytes())?;
+    image.archive.file("etc/group", 0o644, group.as_bytes())?;
+    image.archive.file("etc/hosts", 0o644, b"127.0.0.1 localhost\n")?;
+    add_modules(&mut image, &fetched.kernel(boot.kernel)?.modules, boot.driver)?;
+    let task = serde_json::to_vec(&boot.task(work))?;
+    image.archive.file(TASK_FILE.trim_start_matches('/'), 0o644, &task)?;
+    image.archive.file(SCRIPT_FILE.trim_start_matches('/'), 0o755, script)?;
+    image.archive.finish()?;
+    Ok(())
+}
 
-    fn modules<W: std::io::Write>(&self, image: &mut Image<W>) -> anyhow::Result<()> {
-        let mut names = COMMON_MODULES.to_vec();
-        names.push(self.driver.module());
-        let directory = MODULES_DIRECTORY.trim_start_matches('/');
-        let modules = Modules::below(self.modules)?.closure(&names)?;
-        let list: String = modules.iter().map(|module| format!("{}\n", module.name)).collect();
-        for module in &modules {
-            let name = format!("{directory}/{}.ko", module.name);
-            image.archive.file(&name, 0o644, &module.object)?;
-        }
-        image.archive.file(&format!("{directory}/list"), 0o644, list.as_bytes())?;
-        Ok(())
+fn add_modules(image: &mut Image, below: &Path, driver: Driver) -> anyhow::Result<()> {
+    let mut names = COMMON_MODULES.to_vec();
+    names.push(driver.module());
+    let directory = MODULES_DIRECTORY.trim_start_matches('/');
+    let modules = Modules::below(below)?.closure(&names)?;
+    let list: String = modules.iter().map(|module| format!("{}\n", module.name)).collect();
+    for module in &modules {
+        let name = format!("{directory}/{}.ko", module.name);
+        image.archive.file(&name, 0o644, &module.object)?;
     }
+    image.archive.file(&format!("{directory}/list"), 0o644, list.as_bytes())?;
+    Ok(())
 }
 
 fn find(program: &str) -> anyhow::Result<PathBuf> {

@@ -2,12 +2,12 @@
 //!
 //! A manifest records what was fetched: where everything that it names is there, nothing is downloaded.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use serde::{Deserialize, Serialize};
 
 use super::archive::{Archive, Installed};
@@ -54,7 +54,7 @@ pub struct Unpacked {
 impl Fetched {
     /// Reads the manifest; an empty one where there is none, or where files that it names are gone.
     fn read(paths: &Paths) -> Self {
-        let text = fs::read_to_string(paths.manifest()).unwrap_or_default();
+        let text = fs::read_to_string(&paths.manifest).unwrap_or_default();
         let mut found: Self = serde_json::from_str(&text).unwrap_or_default();
         found.kernels.retain(|_, kernel| kernel.image.exists() && kernel.modules.exists());
         found.qemu = found.qemu.filter(|prefix| prefix.exists());
@@ -64,7 +64,7 @@ impl Fetched {
 
     fn write(&self, paths: &Paths) -> anyhow::Result<()> {
         let text = serde_json::to_string_pretty(self)?;
-        fs::write(paths.manifest(), text).context("writing the manifest of what was fetched")
+        fs::write(&paths.manifest, text).context("writing the manifest of what was fetched")
     }
 
     /// The kernel, which was fetched.
@@ -72,8 +72,8 @@ impl Fetched {
     /// # Errors
     /// It was not.
     pub fn kernel(&self, kernel: Kernel) -> anyhow::Result<&Unpacked> {
-        let found = self.kernels.get(kernel.name());
-        found.with_context(|| format!("kernel {} was not fetched", kernel.name()))
+        let found = self.kernels.get(kernel.name);
+        found.with_context(|| format!("kernel {} was not fetched", kernel.name))
     }
 
     /// Where systemd was unpacked, for a boot whose first process it is.
@@ -95,23 +95,26 @@ impl Fetched {
 pub fn fetch(paths: &Paths, boots: &[Boot], refresh: bool) -> anyhow::Result<Fetched> {
     let _lock = paths.lock("fetch")?;
     let mut fetched = Fetched::read(paths);
+    let release = codename();
     if refresh || fetched.qemu.is_none() {
-        fetch_qemu(paths, &mut fetched).context("cannot fetch QEMU")?;
+        let suites = [release.as_str(), &format!("{release}-backports")];
+        let (place, files) =
+            fetch_program(paths, "qemu", QEMU_PACKAGE, &suites).context("cannot fetch QEMU")?;
+        (fetched.qemu, fetched.qemu_files) = (Some(place), files);
         fetched.write(paths)?;
     }
     if boots.iter().any(|boot| boot.systemd) && (refresh || fetched.systemd.is_none()) {
-        fetch_systemd(paths, &mut fetched).context("cannot fetch systemd")?;
+        let (place, _) = fetch_program(paths, "systemd", SYSTEMD_PACKAGE, &[&release])
+            .context("cannot fetch systemd")?;
+        fetched.systemd = Some(place);
         fetched.write(paths)?;
     }
-    let mut kernels: Vec<Kernel> = boots.iter().map(|boot| boot.kernel).collect();
-    kernels.sort_unstable();
-    kernels.dedup();
-    for kernel in kernels {
-        if refresh || !fetched.kernels.contains_key(kernel.name()) {
+    for kernel in boots.iter().map(|boot| boot.kernel).collect::<BTreeSet<Kernel>>() {
+        if refresh || !fetched.kernels.contains_key(kernel.name) {
             let unpacked = fetch_kernel(paths, kernel)
-                .with_context(|| format!("cannot fetch kernel {}", kernel.name()))?;
-            eprintln!("devices: kernel {} is {}", kernel.name(), unpacked.release);
-            fetched.kernels.insert(kernel.name().to_owned(), unpacked);
+                .with_context(|| format!("cannot fetch kernel {}", kernel.name))?;
+            eprintln!("devices: kernel {} is {}", kernel.name, unpacked.release);
+            fetched.kernels.insert(kernel.name.to_owned(), unpacked);
             fetched.write(paths)?;
         }
     }
@@ -125,37 +128,26 @@ fn codename() -> String {
     name.unwrap_or("bookworm").trim_matches('"').to_owned()
 }
 
-fn fetch_qemu(paths: &Paths, fetched: &mut Fetched) -> anyhow::Result<()> {
-    let release = codename();
-    let backports = format!("{release}-backports");
-    let suites = [release.as_str(), &backports];
-    let archive = Archive::open(paths, "qemu", &suites, Installed::TheMachines)?;
-    let files = archive.download_with_needs(QEMU_PACKAGE, &backports, &paths.packages())?;
-    let qemu = match files.is_empty() {
+/// Fetches a program of the last of `suites` with what it needs, and returns where it lies and its packages' files.
+fn fetch_program(
+    paths: &Paths,
+    name: &str,
+    package: &str,
+    suites: &[&str],
+) -> anyhow::Result<(PathBuf, Vec<String>)> {
+    let archive = Archive::open(paths, name, suites, Installed::TheMachines)?;
+    let suite = suites.last().context("no suite is named")?;
+    let files = archive.download_with_needs(package, suite, &paths.packages)?;
+    let place = match files.is_empty() {
         // It is installed already.
         true => PathBuf::from("/"),
-        false => unpack(paths, "qemu", &files)?,
+        false => unpack(paths, name, &files)?,
     };
-    fetched.qemu = Some(qemu);
-    fetched.qemu_files = files;
-    Ok(())
-}
-
-fn fetch_systemd(paths: &Paths, fetched: &mut Fetched) -> anyhow::Result<()> {
-    let release = codename();
-    let archive = Archive::open(paths, "systemd", &[&release], Installed::TheMachines)?;
-    let files = archive.download_with_needs(SYSTEMD_PACKAGE, &release, &paths.packages())?;
-    fetched.systemd = Some(match files.is_empty() {
-        // It is installed already.
-        true => PathBuf::from("/"),
-        false => unpack(paths, "systemd", &files)?,
-    });
-    Ok(())
+    Ok((place, files))
 }
 
 fn fetch_kernel(paths: &Paths, kernel: Kernel) -> anyhow::Result<Unpacked> {
-    let suite = kernel.suite();
-    let archive = Archive::open(paths, suite, &[suite], Installed::Nothing)?;
+    let archive = Archive::open(paths, kernel.suite, &[kernel.suite], Installed::Nothing)?;
     let mut parts: Vec<String> = Vec::new();
     let mut next = vec![KERNEL_PACKAGE.to_owned()];
     let mut version = String::new();
@@ -178,8 +170,8 @@ fn fetch_kernel(paths: &Paths, kernel: Kernel) -> anyhow::Result<Unpacked> {
     parts.sort();
     parts.dedup();
     let names: Vec<&str> = parts.iter().map(String::as_str).collect();
-    let files = archive.download(&names, &paths.packages())?;
-    let directory = unpack(paths, &format!("linux-{}", kernel.name()), &files)?;
+    let files = archive.download(&names, &paths.packages)?;
+    let directory = unpack(paths, &format!("linux-{}", kernel.name), &files)?;
     locate(&directory, version)
 }
 
@@ -201,8 +193,8 @@ fn locate(directory: &Path, version: String) -> anyhow::Result<Unpacked> {
 
 /// Unpacks package files into a directory of their own, whole or not at all.
 fn unpack(paths: &Paths, name: &str, files: &[String]) -> anyhow::Result<PathBuf> {
-    let target = paths.unpacked().join(name);
-    let partial = paths.unpacked().join(format!("{name}.partial"));
+    let target = paths.unpacked.join(name);
+    let partial = paths.unpacked.join(format!("{name}.partial"));
     for old in [&partial, &target] {
         if old.exists() {
             fs::remove_dir_all(old).with_context(|| format!("removing '{}'", old.display()))?;
@@ -213,14 +205,13 @@ fn unpack(paths: &Paths, name: &str, files: &[String]) -> anyhow::Result<PathBuf
         eprintln!("devices: unpacks {file} ({} of {})", number + 1, files.len());
         let status = Command::new("dpkg-deb")
             .arg("-x")
-            .args([&paths.packages().join(file), &partial])
+            .args([&paths.packages.join(file), &partial])
             .status()
             .context("cannot start dpkg-deb: is dpkg installed?")?;
-        if !status.success() {
-            bail!(
-                "cannot unpack '{file}': dpkg-deb ended with {status}; remove the file and try again"
-            );
-        }
+        ensure!(
+            status.success(),
+            "cannot unpack '{file}': dpkg-deb ended with {status}; remove the file and try again"
+        );
     }
     fs::rename(&partial, &target).context("renaming what was unpacked")?;
     Ok(target)

@@ -1,7 +1,8 @@
 //! An image that is being written: programs of this machine or of a package, with their libraries.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
+use std::io::BufWriter;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -11,19 +12,24 @@ use super::cpio::Cpio;
 
 /// An image that is being written.
 #[derive(Debug)]
-pub struct Image<W> {
+pub struct Image {
     /// What it is written to.
-    pub archive: Cpio<W>,
+    pub archive: Cpio<BufWriter<File>>,
     /// Libraries that it has, by their places there.
     has: BTreeSet<PathBuf>,
     /// A file for programs that are being stripped.
     scratch: PathBuf,
 }
 
-impl<W: std::io::Write> Image<W> {
-    /// An image that has nothing yet; `scratch` is a file that it may write.
-    pub fn new(archive: Cpio<W>, scratch: PathBuf) -> Self {
-        Self { archive, has: BTreeSet::new(), scratch }
+impl Image {
+    /// An image in a file, which has nothing yet.
+    ///
+    /// # Errors
+    /// The file cannot be made.
+    pub fn create(file: &Path) -> anyhow::Result<Self> {
+        let scratch = file.with_extension("stripped");
+        let made = File::create(file).with_context(|| format!("making '{}'", file.display()))?;
+        Ok(Self { archive: Cpio::new(BufWriter::new(made)), has: BTreeSet::new(), scratch })
     }
 
     /// Adds a program of this machine with its libraries.
@@ -46,8 +52,7 @@ impl<W: std::io::Write> Image<W> {
         directories: &[PathBuf],
     ) -> anyhow::Result<()> {
         self.libraries(file, root, directories)?;
-        let contents = fs::read(file).with_context(|| format!("reading '{}'", file.display()))?;
-        Ok(self.archive.file(name, 0o755, &contents)?)
+        Ok(self.archive.file(name, 0o755, &read(file)?)?)
     }
 
     /// Adds a program without what debuggers need: that is most of it.
@@ -64,9 +69,7 @@ impl<W: std::io::Write> Image<W> {
         // Without binutils, as it is: the image is larger then.
         let is_stripped = strip.status().is_ok_and(|status| status.success());
         let source = if is_stripped { self.scratch.as_path() } else { file };
-        let contents =
-            fs::read(source).with_context(|| format!("reading '{}'", source.display()))?;
-        self.archive.file(name, 0o755, &contents)?;
+        self.archive.file(name, 0o755, &read(source)?)?;
         let _ = fs::remove_file(&self.scratch);
         Ok(())
     }
@@ -86,13 +89,15 @@ impl<W: std::io::Write> Image<W> {
         for library in libraries(&String::from_utf8_lossy(&output.stdout)) {
             let place = place(&library, root);
             if self.has.insert(place.clone()) {
-                let contents = fs::read(&library)
-                    .with_context(|| format!("reading '{}'", library.display()))?;
-                self.archive.file(&place.to_string_lossy(), 0o755, &contents)?;
+                self.archive.file(&place.to_string_lossy(), 0o755, &read(&library)?)?;
             }
         }
         Ok(())
     }
+}
+
+fn read(file: &Path) -> anyhow::Result<Vec<u8>> {
+    fs::read(file).with_context(|| format!("reading '{}'", file.display()))
 }
 
 /// The files that `ldd` lists: `libc.so.6 => /lib/libc.so.6 (0x7f)`, or the loader alone.

@@ -1,19 +1,20 @@
 //! A machine that QEMU emulates: started, watched, and ended with this process, however that ends.
 
 use std::fs::{self, File};
-use std::io::{Read, Seek, SeekFrom};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
 
-use super::arguments::{Console, Files, arguments};
+use super::arguments::{Files, arguments};
+use super::contents::{self, Programs};
 use super::fetch::Fetched;
 use super::paths::Paths;
 use super::taps;
 use crate::boots::Boot;
-use crate::protocol::{Driver, Event, HEARTBEAT_S};
+use crate::protocol::{Driver, Event, HEARTBEAT_S, Work};
 
 /// How often to look for events.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
@@ -21,90 +22,89 @@ const POLL_INTERVAL: Duration = Duration::from_millis(50);
 const BOOT_LIMIT: Duration = Duration::from_secs(90);
 /// A guest that reports nothing for this time hangs; the guest's clock runs slower than the host's under load.
 const SILENCE_LIMIT: Duration = Duration::from_secs(20 * HEARTBEAT_S);
-/// Bytes of the events' file that are read at a time.
-const READ_BYTES: usize = 64 << 10;
 /// What a console's end shows, in lines.
 const CONSOLE_LINES: usize = 15;
 
-/// How a machine ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// How a machine ended; shown as what that means for a check that has no result.
+#[derive(Clone, Debug, PartialEq, Eq, strum::Display)]
 pub enum End {
     /// The guest has done what it was asked.
+    #[strum(to_string = "the guest ended early")]
     Done,
     /// The guest reported nothing, or did not boot, for so many seconds: the emulator is at fault.
+    #[strum(to_string = "the guest was silent for {0} s")]
     Hangs(u64),
     /// The machine ended by itself before its guest was done: a panic, or QEMU failed.
+    #[strum(to_string = "the machine ended before its guest was done")]
     Ended,
     /// The time for the whole boot is over.
+    #[strum(to_string = "the guest was not done after {0} s")]
     TimeIsUp(u64),
-}
-
-impl End {
-    /// What it means, for people.
-    pub fn reason(&self) -> String {
-        match self {
-            Self::Done => "the guest ended early".to_owned(),
-            Self::Hangs(seconds) => format!("the guest was silent for {seconds} s"),
-            Self::Ended => "the machine ended before its guest was done".to_owned(),
-            Self::TimeIsUp(seconds) => format!("the guest was not done after {seconds} s"),
-        }
-    }
 }
 
 /// A machine that runs; dropped, it ends.
 #[derive(Debug)]
 pub struct Machine {
+    /// When QEMU was started.
+    pub began: Instant,
     child: Child,
     image: PathBuf,
-    events: PathBuf,
+    tail: Tail,
     console: PathBuf,
     errors: PathBuf,
 }
 
 impl Machine {
-    /// Starts one. `terminal`: with the guest's console there, else in a file.
+    /// Writes the image and starts a machine with it. [`Work::Shell`] has the guest's console on the terminal, other work
+    /// in a file.
     ///
     /// # Errors
-    /// QEMU cannot be started.
+    /// The image cannot be written, or QEMU not be started.
     pub fn start(
         paths: &Paths,
         fetched: &Fetched,
+        programs: &Programs,
         boot: &Boot,
-        image: &Path,
-        terminal: bool,
+        work: Work,
+        script: &[u8],
     ) -> anyhow::Result<Self> {
+        let terminal = work == Work::Shell;
         let file = |ending| paths.of_boot(boot.name, ending);
-        let (events, console, errors) = (file("events"), file("console.log"), file("qemu.log"));
+        let (image, events) = (file("image"), file("events"));
+        let (console, errors) = (file("console.log"), file("qemu.log"));
+        contents::write(&image, fetched, programs, boot, work, script)?;
         for old in [&events, &console] {
             File::create(old).with_context(|| format!("making '{}'", old.display()))?;
         }
+        let tail = Tail::open(&events).context("reading the guest's events")?;
         let qemu = fetched.qemu.as_deref().context("QEMU was not fetched")?;
         let files = Files {
             qemu,
             kernel: &fetched.kernel(boot.kernel)?.image,
-            image,
-            console: if terminal { Console::Terminal } else { Console::File(&console) },
+            image: &image,
+            console: (!terminal).then_some(console.as_path()),
             events: &events,
         };
         let mut command = wrapped(boot)?;
-        command.args(emulator(qemu)).args(arguments(boot, &files));
+        add_emulator(&mut command, qemu);
+        command.args(arguments(boot, &files));
         if !terminal {
             let log = File::create(&errors).context("making QEMU's log")?;
             command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
         }
+        let began = Instant::now();
         let child = command.spawn().context("cannot start setpriv: is util-linux installed?")?;
-        Ok(Self { child, image: image.to_owned(), events, console, errors })
+        Ok(Self { began, child, image, tail, console, errors })
     }
 
     /// Calls `on_event` for each event until the guest is done, hangs or ends, or until `limit` is over.
     pub fn watch(&mut self, limit: Duration, mut on_event: impl FnMut(Event)) -> End {
         let began = Instant::now();
         let (mut last, mut has_booted) = (began, false);
-        let mut tail = Tail { file: self.events.clone(), at: 0, rest: Vec::new() };
         loop {
             // Looked at before the events: what it wrote before its end is read in any case.
             let has_ended = !matches!(self.child.try_wait(), Ok(None));
-            for event in tail.events() {
+            for event in self.tail.events() {
                 (last, has_booted) = (Instant::now(), true);
                 if event == Event::Done {
                     return End::Done;
@@ -169,51 +169,38 @@ fn wrapped(boot: &Boot) -> anyhow::Result<Command> {
 }
 
 /// QEMU with the libraries that were unpacked beside it.
-fn emulator(prefix: &Path) -> Vec<String> {
-    let program = prefix.join("usr/bin/qemu-system-x86_64");
-    if prefix == Path::new("/") {
-        return vec![program.to_string_lossy().into_owned()];
+fn add_emulator(command: &mut Command, prefix: &Path) {
+    if prefix != Path::new("/") {
+        let directories = ["usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu"];
+        let libraries = directories.map(|below| prefix.join(below).to_string_lossy().into_owned());
+        command.arg("env").arg(format!("LD_LIBRARY_PATH={}", libraries.join(":")));
     }
-    let directories = ["usr/lib/x86_64-linux-gnu", "lib/x86_64-linux-gnu"];
-    let libraries = directories.map(|below| prefix.join(below).to_string_lossy().into_owned());
-    vec![
-        "env".to_owned(),
-        format!("LD_LIBRARY_PATH={}", libraries.join(":")),
-        program.to_string_lossy().into_owned(),
-    ]
+    command.arg(prefix.join("usr/bin/qemu-system-x86_64"));
 }
 
 /// Reads a file of lines that another process writes.
 #[derive(Debug)]
 struct Tail {
-    file: PathBuf,
-    at: u64,
+    reader: BufReader<File>,
     /// The beginning of a line whose end is not written yet.
-    rest: Vec<u8>,
+    line: Vec<u8>,
 }
 
 impl Tail {
-    /// The events that have come since the last call.
-    fn events(&mut self) -> Vec<Event> {
-        // What cannot be read now is read at the next call.
-        let _ = self.read();
-        let mut found = Vec::new();
-        while let Some(end) = self.rest.iter().position(|&byte| byte == b'\n') {
-            let line: Vec<u8> = self.rest.drain(..=end).collect();
-            // A kernel's line among them is none of the guest's.
-            found.extend(serde_json::from_slice::<Event>(&line).ok());
-        }
-        found
+    fn open(file: &Path) -> std::io::Result<Self> {
+        Ok(Self { reader: BufReader::new(File::open(file)?), line: Vec::new() })
     }
 
-    fn read(&mut self) -> std::io::Result<()> {
-        let mut file = File::open(&self.file)?;
-        file.seek(SeekFrom::Start(self.at))?;
-        let mut buffer = vec![0; READ_BYTES];
-        let read = file.read(&mut buffer)?;
-        self.at += read as u64;
-        self.rest.extend_from_slice(&buffer[..read]);
-        Ok(())
+    /// The events that have come since the last call.
+    fn events(&mut self) -> Vec<Event> {
+        let mut found = Vec::new();
+        // What cannot be read now is read at the next call.
+        while self.reader.read_until(b'\n', &mut self.line).is_ok() && self.line.ends_with(b"\n") {
+            // A kernel's line among them is none of the guest's.
+            found.extend(serde_json::from_slice::<Event>(&self.line).ok());
+            self.line.clear();
+        }
+        found
     }
 }
 
@@ -227,7 +214,7 @@ mod tests {
     fn events_are_read_as_they_are_written() {
         let path = std::env::temp_dir().join(format!("devices-events-{}", std::process::id()));
         let mut file = File::create(&path).expect("made");
-        let mut tail = Tail { file: path.clone(), at: 0, rest: Vec::new() };
+        let mut tail = Tail::open(&path).expect("opened");
         file.write_all(b"noise\n{\"event\":\"heartbeat\"}\r\n{\"event\":").expect("written");
         assert_eq!(tail.events(), [Event::Heartbeat]);
         file.write_all(b"\"done\"}\n").expect("written");

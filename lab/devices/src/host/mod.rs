@@ -19,7 +19,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use clap::{Parser, Subcommand};
 
 use crate::boots::{BOOTS, Boot};
@@ -123,17 +123,13 @@ struct Product {
 
 impl Product {
     fn find(&self) -> anyhow::Result<Programs> {
-        let default = || {
-            let own = std::env::current_exe().unwrap_or_default();
-            own.with_file_name("tailplane")
-        };
-        let product = self.binary.clone().unwrap_or_else(default);
-        if !product.is_file() {
-            bail!(
-                "no program at '{}'; run `cargo build --package cli`, or name one with --binary",
-                product.display()
-            );
-        }
+        let own = std::env::current_exe().unwrap_or_default();
+        let product = self.binary.clone().unwrap_or_else(|| own.with_file_name("tailplane"));
+        ensure!(
+            product.is_file(),
+            "no program at '{}'; run `cargo build --package cli`, or name one with --binary",
+            product.display()
+        );
         let daemon = self.daemon.clone().unwrap_or_else(|| product.with_file_name("tailplaned"));
         let laboratory = Some(product.with_file_name("tailplane-lab"));
         let laboratory = laboratory.filter(|program| program.is_file());
@@ -220,9 +216,7 @@ fn select(names: &[String]) -> anyhow::Result<Vec<Boot>> {
         let begin =
             || BOOTS.into_iter().filter(|boot| boot.name.starts_with(name.as_str())).collect();
         let found: Vec<Boot> = exact.unwrap_or_else(begin);
-        if found.is_empty() {
-            bail!("no boot '{name}'; `list` shows them");
-        }
+        ensure!(!found.is_empty(), "no boot '{name}'; `list` shows them");
         selected.extend(found);
     }
     if names.is_empty() {
@@ -234,13 +228,8 @@ fn select(names: &[String]) -> anyhow::Result<Vec<Boot>> {
 fn list() {
     println!("Boots:");
     for boot in BOOTS {
-        let kernel = boot.kernel.name();
-        println!(
-            "  {:<18} {:<11} {:<10} Linux {kernel}",
-            boot.name,
-            boot.driver.module(),
-            boot.expected.to_string()
-        );
+        let (driver, kernel) = (boot.driver.module(), boot.kernel.name);
+        println!("  {:<18} {driver:<11} {:<10} Linux {kernel}", boot.name, boot.expected);
     }
     println!("\nChecks, in their order:");
     for check in CHECKS {

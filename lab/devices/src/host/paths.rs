@@ -8,7 +8,16 @@ use anyhow::Context;
 /// The directories of the laboratory.
 #[derive(Clone, Debug)]
 pub struct Paths {
-    root: PathBuf,
+    /// apt's private state, a directory for each suite.
+    pub apt: PathBuf,
+    /// Package files.
+    pub packages: PathBuf,
+    /// What was unpacked, a directory for each set of packages.
+    pub unpacked: PathBuf,
+    /// What was fetched, and where it lies.
+    pub manifest: PathBuf,
+    /// Images and logs of boots.
+    pub logs: PathBuf,
 }
 
 impl Paths {
@@ -18,38 +27,17 @@ impl Paths {
     /// They cannot be made.
     pub fn open() -> anyhow::Result<Self> {
         let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-        let paths = Self { root: repository.join("target/devices") };
-        for directory in [paths.packages(), paths.unpacked(), paths.logs()] {
+        let root = repository.join("target/devices");
+        for name in ["packages", "unpacked", "logs"] {
+            let directory = root.join(name);
             fs::create_dir_all(&directory)
                 .with_context(|| format!("cannot make '{}'", directory.display()))?;
         }
         // apt and QEMU run elsewhere.
-        Ok(Self { root: paths.root.canonicalize().context("finding target/devices")? })
-    }
-
-    /// apt's private state for a suite.
-    pub fn apt(&self, suite: &str) -> PathBuf {
-        self.root.join("apt").join(suite)
-    }
-
-    /// Package files.
-    pub fn packages(&self) -> PathBuf {
-        self.root.join("packages")
-    }
-
-    /// What was unpacked, a directory for each set of packages.
-    pub fn unpacked(&self) -> PathBuf {
-        self.root.join("unpacked")
-    }
-
-    /// What was fetched, and where it lies.
-    pub fn manifest(&self) -> PathBuf {
-        self.root.join("manifest.json")
-    }
-
-    /// Images and logs of boots.
-    pub fn logs(&self) -> PathBuf {
-        self.root.join("logs")
+        let root = root.canonicalize().context("finding target/devices")?;
+        let [apt, packages, unpacked, manifest, logs] =
+            ["apt", "packages", "unpacked", "manifest.json", "logs"].map(|name| root.join(name));
+        Ok(Self { apt, packages, unpacked, manifest, logs })
     }
 
     /// Waits until no other process works on `name`, and keeps others out until the file is dropped.
@@ -68,6 +56,6 @@ impl Paths {
 
     /// A file of one boot.
     pub fn of_boot(&self, boot: &str, ending: &str) -> PathBuf {
-        self.logs().join(format!("{boot}.{ending}"))
+        self.logs.join(format!("{boot}.{ending}"))
     }
 }

@@ -1,12 +1,13 @@
 //! `run`: boots the machines, a few at a time, and collects what they report.
 
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::panic::resume_unwind;
+use std::sync::{Mutex, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 
-use super::contents::{Contents, Programs};
+use super::contents::Programs;
 use super::fetch::{self, Fetched};
 use super::machine::{End, Machine};
 use super::paths::Paths;
@@ -94,26 +95,19 @@ pub struct CheckResult {
 /// Something could not be fetched, or QEMU not be started. What a guest does is a result.
 pub fn run(paths: &Paths, wanted: &Wanted) -> anyhow::Result<Results> {
     let fetched = fetch::fetch(paths, &wanted.boots, false)?;
-    let next = AtomicUsize::new(0);
-    let found = Mutex::new(Vec::new());
-    std::thread::scope(|scope| {
-        for _ in 0..wanted.jobs.clamp(1, wanted.boots.len().max(1)) {
-            scope.spawn(|| {
-                loop {
-                    // Relaxed: it orders nothing; each number is taken once.
-                    let taken = next.fetch_add(1, Ordering::Relaxed);
-                    // The last one, with systemd, takes longest: begun first, it is not waited for alone.
-                    let Some(at) = wanted.boots.len().checked_sub(taken + 1) else { break };
-                    let result = attempts(paths, &fetched, &wanted.boots[at], wanted);
-                    found
-                        .lock()
-                        .unwrap_or_else(|poisoned| poisoned.into_inner())
-                        .push((at, result));
-                }
-            });
-        }
+    // The last one, with systemd, takes longest: begun first, it is not waited for alone.
+    let queue = Mutex::new(wanted.boots.iter().enumerate().rev());
+    let work = || {
+        let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
+        let boots = std::iter::from_fn(next);
+        boots.map(|(at, boot)| (at, attempts(paths, &fetched, boot, wanted))).collect::<Vec<_>>()
+    };
+    let mut found: Vec<_> = thread::scope(|scope| {
+        let jobs = wanted.jobs.clamp(1, wanted.boots.len().max(1));
+        let workers: Vec<_> = (0..jobs).map(|_| scope.spawn(work)).collect();
+        let results = workers.into_iter().map(|worker| worker.join());
+        results.flat_map(|result| result.unwrap_or_else(|panic| resume_unwind(panic))).collect()
     });
-    let mut found = found.into_inner().unwrap_or_else(|poisoned| poisoned.into_inner());
     found.sort_by_key(|(at, _)| *at);
     let boots: anyhow::Result<Vec<BootResult>> =
         found.into_iter().map(|(_, result)| result).collect();
@@ -135,7 +129,7 @@ fn attempts(
         if !is_emulators || attempts == ATTEMPTS {
             return Ok(result);
         }
-        eprintln!("devices: {}: {}; boots once more", boot.name, end.reason());
+        eprintln!("devices: {}: {}; boots once more", boot.name, end);
         attempts += 1;
     }
 }
@@ -147,26 +141,15 @@ fn attempt(
     wanted: &Wanted,
     attempts: u32,
 ) -> anyhow::Result<(BootResult, End)> {
-    let image = paths.of_boot(boot.name, "image");
-    let task = boot.task(Work::Suite { short: wanted.is_short, only: wanted.checks.clone() });
-    let modules = &fetched.kernel(boot.kernel)?.modules;
-    let contents = Contents {
-        programs: &wanted.programs,
-        systemd: fetched.systemd(boot)?,
-        modules,
-        driver: boot.driver,
-        task: &task,
-        script: b"",
-    };
-    contents.write(&image)?;
-    let began = Instant::now();
+    let work = Work::Suite { short: wanted.is_short, only: wanted.checks.clone() };
     let mut report = Report::default();
-    let mut machine = Machine::start(paths, fetched, boot, &image, false)?;
+    let mut machine = Machine::start(paths, fetched, &wanted.programs, boot, work, b"")?;
+    let began = machine.began;
     let end = machine.watch(SUITE_LIMIT, |event| report.take(boot, event, began));
     let last_words = machine.last_words();
     drop(machine);
     if end != End::Done {
-        eprintln!("devices: {}: {}\n{last_words}", boot.name, end.reason());
+        eprintln!("devices: {}: {}\n{last_words}", boot.name, end);
     }
     let (kernel, ready_s) = (std::mem::take(&mut report.kernel), report.ready_s);
     let checks = report.complete(&wanted.names(), &end);
@@ -232,7 +215,7 @@ impl Report {
 
     /// A result for each check that was wanted: one that was cut off failed, those behind it were not tried.
     fn complete(self, wanted: &[&'static str], end: &End) -> Vec<CheckResult> {
-        let why = self.broken.unwrap_or_else(|| end.reason());
+        let why = self.broken.unwrap_or_else(|| end.to_string());
         let find = |name: &'static str| {
             let reported = self.checks.iter().find(|(found, ..)| found == name);
             let (outcome, took_s) = match reported {
@@ -263,7 +246,7 @@ mod tests {
             report.take(&boot, event, Instant::now());
         }
         let found = report.complete(&["start", "ping", "items"], &End::Ended);
-        let why = End::Ended.reason();
+        let why = End::Ended.to_string();
         let outcomes: Vec<Outcome> = found.into_iter().map(|check| check.outcome).collect();
         assert_eq!(outcomes, [passed, Outcome::Failed(why.clone()), Outcome::NotTried(why)]);
     }

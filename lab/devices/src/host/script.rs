@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 
-use super::contents::{Contents, Programs};
-use super::fetch::{self, Fetched};
+use super::contents::Programs;
+use super::fetch;
 use super::machine::{End, Machine};
 use super::paths::Paths;
 use crate::boots::Boot;
@@ -17,23 +17,6 @@ use crate::protocol::{Event, Work};
 const SCRIPT_BYTES_MAX: u64 = 1 << 20;
 /// Boots of one script: one more where the emulator hangs.
 const ATTEMPTS: usize = 2;
-
-fn prepare(
-    paths: &Paths,
-    boot: &Boot,
-    programs: &Programs,
-    work: Work,
-    script: &[u8],
-) -> anyhow::Result<(Fetched, std::path::PathBuf)> {
-    let fetched = fetch::fetch(paths, &[*boot], false)?;
-    let image = paths.of_boot(boot.name, "image");
-    let modules = &fetched.kernel(boot.kernel)?.modules;
-    let task = boot.task(work);
-    let systemd = fetched.systemd(boot)?;
-    Contents { programs, systemd, modules, driver: boot.driver, task: &task, script }
-        .write(&image)?;
-    Ok((fetched, image))
-}
 
 /// Runs the script of the standard input in the guest, and prints what it prints.
 ///
@@ -49,8 +32,8 @@ pub fn exec(
     std::io::stdin().take(SCRIPT_BYTES_MAX).read_to_end(&mut script).context("reading a script")?;
     let _lock = paths.lock(boot.name)?;
     for attempt in 1..=ATTEMPTS {
-        let (fetched, image) = prepare(paths, boot, programs, Work::Script, &script)?;
-        let mut machine = Machine::start(paths, &fetched, boot, &image, false)?;
+        let fetched = fetch::fetch(paths, &[*boot], false)?;
+        let mut machine = Machine::start(paths, &fetched, programs, boot, Work::Script, &script)?;
         let (mut status, mut broken, mut has_begun) = (None, None, false);
         let end = machine.watch(Duration::from_secs(limit_s), |event| match event {
             Event::Output { text } => println!("{text}"),
@@ -71,7 +54,7 @@ pub fn exec(
             End::Hangs(seconds) if !has_begun && attempt < ATTEMPTS => {
                 eprintln!("devices: {}: silent for {seconds} s; boots once more", boot.name);
             }
-            end => bail!("{}: {}\n{}", boot.name, end.reason(), machine.last_words()),
+            end => bail!("{}: {}\n{}", boot.name, end, machine.last_words()),
         }
     }
     bail!("{} did not boot in {ATTEMPTS} attempts", boot.name)
@@ -83,8 +66,8 @@ pub fn exec(
 /// The machine cannot be started.
 pub fn shell(paths: &Paths, boot: &Boot, programs: &Programs) -> anyhow::Result<ExitCode> {
     let _lock = paths.lock(boot.name)?;
-    let (fetched, image) = prepare(paths, boot, programs, Work::Shell, b"")?;
+    let fetched = fetch::fetch(paths, &[*boot], false)?;
     eprintln!("devices: boots {}; `exit` ends the machine", boot.name);
-    Machine::start(paths, &fetched, boot, &image, true)?.wait()?;
+    Machine::start(paths, &fetched, programs, boot, Work::Shell, b"")?.wait()?;
     Ok(ExitCode::SUCCESS)
 }

@@ -1,6 +1,5 @@
 //! systemd in the image: its programs with their libraries, the few units that it needs, and one that starts the task.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, bail};
@@ -46,7 +45,7 @@ const MACHINE_ID: &str = "7461696c706c616e6564657669636573\n";
 ///
 /// # Errors
 /// The package has another shape; a library is missing; the image cannot be written.
-pub fn add<W: Write>(image: &mut Image<W>, root: &Path) -> anyhow::Result<()> {
+pub fn add(image: &mut Image, root: &Path) -> anyhow::Result<()> {
     let libraries: Vec<PathBuf> =
         LIBRARY_DIRECTORIES.iter().map(|directory| root.join(directory)).collect();
     for (name, is_in_each) in PROGRAMS {

@@ -3,7 +3,6 @@
 use std::process::Command;
 
 use super::runs::{BootResult, CheckResult, Results};
-use crate::protocol::Outcome;
 
 /// Names of checks, in the order of the first boot that has them.
 fn rows(results: &Results) -> Vec<&'static str> {
@@ -20,15 +19,6 @@ fn cell<'a>(boot: &'a BootResult, name: &str) -> Option<&'a CheckResult> {
     boot.checks.iter().find(|check| check.name == name)
 }
 
-fn word(outcome: &Outcome) -> &'static str {
-    match outcome {
-        Outcome::Passed(_) => "passed",
-        Outcome::Failed(_) => "FAILED",
-        Outcome::NotPossible(_) => "not possible",
-        Outcome::NotTried(_) => "not tried",
-    }
-}
-
 /// A table of single words, and under it the reasons and values of each boot.
 pub fn terminal(results: &Results) -> String {
     let mut lines = vec![vec!["check".to_owned()]];
@@ -36,7 +26,7 @@ pub fn terminal(results: &Results) -> String {
     for name in rows(results) {
         let mut line = vec![name.to_owned()];
         line.extend(results.boots.iter().map(|boot| {
-            cell(boot, name).map_or("not run", |check| word(&check.outcome)).to_owned()
+            cell(boot, name).map_or("not run", |check| check.outcome.word()).to_owned()
         }));
         lines.push(line);
     }
@@ -114,6 +104,7 @@ fn escaped(cell: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::Outcome;
 
     fn results() -> Results {
         let boot = |name: &str, outcome| BootResult {

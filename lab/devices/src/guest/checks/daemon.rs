@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use serde_json::{Value, json};
 
 use super::domains::GROUPS;
@@ -46,11 +46,7 @@ pub fn unit(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
     if !missing.is_empty() {
         bail!("below the unit a service lacks protection: {}", missing.join("; "));
     }
-    let mut open = in_namespace(|| {
-        let mut open = Connection::open()?;
-        open.version()?;
-        Ok(open)
-    })?;
+    let mut open = in_namespace(Connection::answered)?;
     let service = daemon.service_pid()?;
     let mut still_serves = |when: &str| -> anyhow::Result<()> {
         in_namespace(|| open.version()).with_context(|| format!("a connection from before {when}"))
@@ -61,9 +57,7 @@ pub fn unit(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
     }
     expect_state(&daemon, "active", "0").context("longer than WatchdogSec after its start")?;
     let watchdog = daemon.property("WatchdogUSec")?;
-    if watchdog != WATCHDOG {
-        bail!("expected a watchdog of {WATCHDOG}, found {watchdog}");
-    }
+    ensure!(watchdog == WATCHDOG, "expected a watchdog of {WATCHDOG}, found {watchdog}");
     still_serves("the watchdog's time")?;
     // One that is stopped feeds no watchdog.
     for (signal, restarts) in [("KILL", "1"), ("STOP", "2")] {
@@ -115,9 +109,7 @@ fn expect_restart(daemon: &Daemon, signal: &str, restarts: &str) -> anyhow::Resu
         let is_other = daemon.property("MainPID").is_ok_and(|pid| pid != killed && pid != "0");
         is_other && daemon.property("ActiveState").is_ok_and(|state| state == "active")
     };
-    if !wait_until(TURN_LIMIT, is_anew) {
-        bail!("not started anew: {}", Daemon::log());
-    }
+    ensure!(wait_until(TURN_LIMIT, is_anew), "not started anew: {}", Daemon::log());
     expect_state(daemon, "active", restarts)
 }
 
@@ -209,9 +201,7 @@ fn expect_threads(daemon: &Daemon) -> anyhow::Result<()> {
     let threads = running["threads"].as_array().context("no threads")?;
     for cpu in threads.iter().map(|thread| &thread["cpu"]) {
         let is_there = cpu.as_u64().is_some_and(|cpu| found.contains(&vec![cpu]));
-        if !is_there {
-            bail!("no thread is on processor {cpu} alone, as the daemon says: {found:?}");
-        }
+        ensure!(is_there, "no thread is on processor {cpu} alone, as the daemon says: {found:?}");
     }
     Ok(())
 }
@@ -267,9 +257,7 @@ fn expect_running(daemon: &Daemon) -> anyhow::Result<()> {
     }
     let said = |status: Value| status["running"]["background"]["cpu_seconds"].as_f64();
     let before = said(daemon.status()?);
-    if progress_us()? == 0 {
-        bail!("the job gets no processor time beside an idle service");
-    }
+    ensure!(progress_us()? > 0, "the job gets no processor time beside an idle service");
     if said(daemon.status()?) <= before {
         bail!("the job runs, and the daemon counts {before:?} s of processor time and no more");
     }

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 
 use super::load::expect_answers;
 use super::outcome::passed;
@@ -107,12 +107,9 @@ pub fn contained(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
         let processes = fs::read_to_string(group.join("cgroup.procs")).unwrap_or_default();
         processes.lines().count() == 1
     };
-    if !wait_until(LIMIT, is_alone) {
-        bail!("processes that ended are still in {}", group.display());
-    }
+    ensure!(wait_until(LIMIT, is_alone), "processes that ended are still in {}", group.display());
     expect_answers(CONNECTIONS).context("after its group was full")?;
-    let killed = suite.take_service().map(Service::kill);
-    killed.and_then(|ended| ended.status).context("SIGKILL did not end it")?;
+    suite.take_running()?.kill().status.context("SIGKILL did not end it")?;
     suite.service()?;
     let is_gone = |starter| parts.iter().all(|part| group_of(part, starter).is_err());
     if !is_gone(starter) {
@@ -120,9 +117,7 @@ pub fn contained(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
     }
     let starter = suite.service()?.id();
     drop(suite.take_service());
-    if !is_gone(starter) {
-        bail!("the groups of a service that ended are there");
-    }
+    ensure!(is_gone(starter), "the groups of a service that ended are there");
     passed("memory, processes, processors")
 }
 

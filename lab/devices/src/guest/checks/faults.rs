@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 
 use super::load::expect_answers;
 use super::outcome::{not_possible, passed};
@@ -31,7 +31,7 @@ pub fn taken(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
     let owners = processes::named("tailplane");
     let second = Config { host: 4, ..Config::with_threads(suite.threads()) };
     let mut service = Service::begin(suite.task, &second)?;
-    wait_until(START_LIMIT, || service.has_ended() || service.output().contains("control "));
+    wait_until(START_LIMIT, || service.has_ended() || service.is_announced());
     if !service.has_ended() {
         bail!("a second service runs on {DATAPLANE}: {}", quoted(&service.terminate().output));
     }
@@ -58,17 +58,10 @@ fn survives(
     disturb: impl FnOnce() -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     suite.service()?;
-    let mut open = in_namespace(|| {
-        let mut open = Connection::open()?;
-        open.version()?;
-        Ok(open)
-    })
-    .context("before")?;
+    let mut open = in_namespace(Connection::answered).context("before")?;
     disturb()?;
     rig::wait_for_links().context("after")?;
-    if !suite.wait_for_answer() {
-        bail!("answers no ping after it");
-    }
+    ensure!(suite.wait_for_answer(), "answers no ping after it");
     in_namespace(|| open.version()).context("the connection from before")?;
     expect_answers(CONNECTIONS).context("after it")
 }
@@ -79,15 +72,12 @@ pub fn down(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
     drop(suite.take_service());
     ip(&format!("link set {DATAPLANE} down"))?;
     let mut service = Service::begin(suite.task, &Config::with_threads(suite.threads()))?;
-    let is_announced = |service: &mut Service| service.output().contains("control ");
-    wait_until(DOWN_LIMIT, || service.has_ended() || is_announced(&mut service));
-    let (was_announced, had_carrier) = (is_announced(&mut service), rig::has_carrier());
+    wait_until(DOWN_LIMIT, || service.has_ended() || service.is_announced());
+    let (was_announced, had_carrier) = (service.is_announced(), rig::has_carrier());
     let has_ended = service.has_ended();
     ip(&format!("link set {DATAPLANE} up"))?;
     let links = rig::wait_for_links();
-    if was_announced && !had_carrier {
-        bail!("announced on an interface that is down");
-    }
+    ensure!(had_carrier || !was_announced, "announced on an interface that is down");
     if has_ended {
         let ended = service.wait(STOP_LIMIT);
         let said = quoted(&ended.output);
@@ -99,33 +89,31 @@ pub fn down(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
         return passed(format!("refused: {said}"));
     }
     links?;
-    if !wait_until(START_LIMIT, || is_announced(&mut service)) {
+    if !wait_until(START_LIMIT, || service.is_announced()) {
         bail!("announced nothing after the link came up: {}", quoted(&service.terminate().output));
     }
-    if !suite.wait_for_answer() {
-        bail!("announced after the link came up, and answers no ping");
-    }
+    ensure!(suite.wait_for_answer(), "announced after the link came up, and answers no ping");
     passed(if was_announced { "it set the interface up" } else { "announced when the link was up" })
+}
+
+/// A link goes down and up, which these words of `ip` name.
+fn down_and_up(suite: &mut Suite<'_>, link: &str) -> anyhow::Result<Outcome> {
+    survives(suite, || {
+        ip(&format!("{link} down"))?;
+        std::thread::sleep(DOWN_TIME);
+        ip(&format!("{link} up"))
+    })?;
+    passed("")
 }
 
 /// The client's link goes down and up.
 pub fn client_link(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
-    survives(suite, || {
-        ip(&format!("-n {NAMESPACE} link set {CLIENT} down"))?;
-        std::thread::sleep(DOWN_TIME);
-        ip(&format!("-n {NAMESPACE} link set {CLIENT} up"))
-    })?;
-    passed("")
+    down_and_up(suite, &format!("-n {NAMESPACE} link set {CLIENT}"))
 }
 
 /// The dataplane's link goes down and up.
 pub fn own_link(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
-    survives(suite, || {
-        ip(&format!("link set {DATAPLANE} down"))?;
-        std::thread::sleep(DOWN_TIME);
-        ip(&format!("link set {DATAPLANE} up"))
-    })?;
-    passed("")
+    down_and_up(suite, &format!("link set {DATAPLANE}"))
 }
 
 /// The MTU changes and changes back.
@@ -176,16 +164,13 @@ fn ring_entries() -> Option<u32> {
 
 /// The interface goes while the service runs.
 pub fn removed(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
-    suite.service()?;
-    let Some(mut service) = suite.take_service() else { bail!("it does not run") };
+    let mut service = suite.take_running()?;
     let before = service.output().len();
     remove(suite.task.driver).context("removing the interface")?;
     wait_until(REMOVAL_LIMIT, || service.has_ended());
     let (has_ended, output) = (service.has_ended(), service.output());
     let said = quoted(output.get(before..).unwrap_or_default());
-    if output.contains("panicked") {
-        bail!("it panicked: {said}");
-    }
+    ensure!(!output.contains("panicked"), "it panicked: {said}");
     let limit_s = REMOVAL_LIMIT.as_secs();
     if !has_ended && output.len() <= before {
         bail!("{limit_s} s after its interface had gone it neither ended nor reported");

@@ -20,11 +20,7 @@ const KERNEL_MARKS: [&str; 5] = ["WARNING:", "BUG:", "Call Trace", "Oops", "hung
 
 /// Starts again at once after SIGKILL.
 pub fn killed(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
-    suite.service()?;
-    if let Some(service) = suite.take_service() {
-        let ended = service.kill();
-        ended.status.context("SIGKILL did not end it")?;
-    }
+    suite.take_running()?.kill().status.context("SIGKILL did not end it")?;
     suite.service().context("after SIGKILL")?;
     expect_answers(CONNECTIONS).context("after SIGKILL and a start")?;
     passed("")
@@ -32,14 +28,10 @@ pub fn killed(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
 
 /// Ends at SIGTERM with status 0, and gives the NIC back.
 pub fn term(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
-    if let Some(service) = suite.take_service() {
-        drop(service.terminate());
-    }
+    drop(suite.take_service());
     let can_change = change_queues(suite.threads()).is_ok();
     let before = NicState::look();
-    suite.service()?;
-    let Some(service) = suite.take_service() else { bail!("it does not run") };
-    let ended = service.terminate();
+    let ended = suite.take_running()?.terminate();
     let said = quoted(&ended.output);
     match ended.status {
         None => bail!("SIGTERM did not end it: {said}"),
@@ -47,14 +39,12 @@ pub fn term(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
         Some(_) => {}
     }
     wait_until(LINK_LIMIT, has_carrier);
-    if let Some(difference) = before.difference(&NicState::look()) {
-        bail!(difference);
-    }
+    before.expect_unchanged()?;
     // A table that somebody has set keeps the driver from having fewer queues.
-    match can_change {
-        true => change_queues(suite.threads()).context("changing the queues after it")?,
-        false => return passed(""),
+    if !can_change {
+        return passed("");
     }
+    change_queues(suite.threads()).context("changing the queues after it")?;
     passed("the number of queues can be changed as before")
 }
 
@@ -69,13 +59,9 @@ fn change_queues(queues: u32) -> anyhow::Result<()> {
 
 /// After all runs, those that were killed included, the NIC is as it was.
 pub fn restored(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
-    if let Some(service) = suite.take_service() {
-        drop(service.terminate());
-    }
-    match suite.before.difference(&NicState::look()) {
-        Some(difference) => bail!(difference),
-        None => passed(""),
-    }
+    drop(suite.take_service());
+    suite.before.expect_unchanged()?;
+    passed("")
 }
 
 /// The kernel found nothing wrong.

@@ -2,14 +2,14 @@
 
 use std::fs;
 use std::os::unix::fs::symlink;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, anyhow, bail, ensure};
 
 use super::outcome::{not_possible, passed};
-use crate::guest::command::{OutputFile, one_line, run_words, wait_for, wait_until};
-use crate::guest::service::{END_MS, START_LIMIT, STOP_LIMIT, quoted};
+use crate::guest::command::{one_line, run_words, wait_until};
+use crate::guest::service::{END_MS, START_LIMIT, Service, quoted};
 use crate::guest::suite::Suite;
 use crate::protocol::{Driver, Outcome};
 
@@ -40,35 +40,21 @@ pub fn readme(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
     let (first, rest) = commands.split_first().context("README has no commands")?;
     let start = first.strip_suffix(" &").context("README's first command is no service")?;
     lay_out().context("laying out what README's reader has")?;
-    let mut output = OutputFile::new()?;
     // Not by a shell, which would not pass SIGTERM on.
-    let words: Vec<&str> = start.split_whitespace().skip(1).collect();
-    let mut service = Command::new(words[0])
-        .args(&words[1..])
-        .current_dir("/")
-        .stdin(Stdio::null())
-        .stdout(output.writer()?)
-        .stderr(output.writer()?)
-        .spawn()?;
-    let mut is_announced = false;
-    wait_until(START_LIMIT, || {
-        is_announced = output.text().contains("control ");
-        is_announced || service.try_wait().is_ok_and(|ended| ended.is_some())
-    });
-    let done = match is_announced {
+    let mut words = start.split_whitespace().skip(1);
+    let mut command = Command::new(words.next().context("README's first command has no program")?);
+    command.args(words).current_dir("/");
+    let mut service = Service::spawn(command)?;
+    wait_until(START_LIMIT, || service.is_announced() || service.has_ended());
+    let done = match service.is_announced() {
         true => rest.iter().try_for_each(|line| follow(line)),
-        false => Err(anyhow::anyhow!("`{start}` announced nothing: {}", quoted(&output.text()))),
+        false => Err(anyhow!("`{start}` announced nothing: {}", quoted(&service.output()))),
     };
-    run_words(&["kill", &service.id().to_string()], STOP_LIMIT).ok();
-    let ended = wait_for(&mut service, STOP_LIMIT);
-    if ended.is_none() {
-        service.kill()?;
-        service.wait()?;
-    }
+    let ended = service.terminate();
     done?;
-    match ended {
+    match ended.status {
         Some(status) if status.success() => passed(format!("{} commands", commands.len())),
-        _ => bail!("`{start}` did not end in order: {}", quoted(&output.text())),
+        _ => bail!("`{start}` did not end in order: {}", quoted(&ended.output)),
     }
 }
 
@@ -96,9 +82,7 @@ fn follow(line: &str) -> anyhow::Result<()> {
     };
     let script = format!("sudo() {{ \"$@\"; }}; cd /; {typed}");
     let printed = run_words(&["sh", "-c", &script], COMMAND_LIMIT)?;
-    if !printed.contains(shows) {
-        bail!("`{line}`: expected '{shows}', found: {}", one_line(&printed));
-    }
+    ensure!(printed.contains(shows), "`{line}`: expected '{shows}', found: {}", one_line(&printed));
     Ok(())
 }
 

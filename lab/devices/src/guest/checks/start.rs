@@ -1,6 +1,6 @@
 //! How a service starts, and what it says of itself.
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 use serde_json::Value;
 
 use super::outcome::passed;
@@ -25,9 +25,7 @@ pub fn start(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
 
 /// A service that is announced can be reached.
 pub fn carrier(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
-    if !suite.service()?.had_carrier {
-        bail!("announced while {DATAPLANE} had no carrier");
-    }
+    ensure!(suite.service()?.had_carrier, "announced while {DATAPLANE} had no carrier");
     passed("")
 }
 
@@ -38,12 +36,8 @@ pub fn mode(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
     let announced = mode_of(&driver).with_context(|| format!("no mode is announced: {driver}"))?;
     let link = command::run(&format!("ip -d link show {DATAPLANE}"))?;
     let found = kernels(&sockets_are_zero_copy(), &link)?;
-    if announced != found {
-        bail!("announced {announced}; the kernel has {found}");
-    }
-    if found != expected {
-        bail!("expected {expected}, found {found}: {driver}");
-    }
+    ensure!(announced == found, "announced {announced}; the kernel has {found}");
+    ensure!(found == expected, "expected {expected}, found {found}: {driver}");
     passed(found.to_string())
 }
 
@@ -61,9 +55,7 @@ pub fn demanded(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
             Err(refused) => {
                 let said = format!("{refused:#}");
                 let is_better = mode == Mode::ZeroCopy || suite.task.expected == Mode::Generic;
-                if !is_better || suite.task.expected == mode {
-                    bail!("{mode} is refused: {said}");
-                }
+                ensure!(is_better && suite.task.expected != mode, "{mode} is refused: {said}");
                 if !said.contains(DATAPLANE)
                     || !said.contains(&mode.to_string()) && !said.contains("native")
                 {
@@ -92,10 +84,8 @@ pub fn doctor(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
         bail!("expected {}, found: {found}", suite.task.expected);
     }
     wait_until(START_LIMIT, has_carrier);
-    match before.difference(&NicState::look()) {
-        Some(difference) => bail!("the probe left something: {difference}"),
-        None => passed(found),
-    }
+    before.expect_unchanged().context("the probe left something")?;
+    passed(found)
 }
 
 /// The mode that `af_xdp zero-copy, native XDP` names.
@@ -112,9 +102,7 @@ pub fn mode_of(driver: &str) -> Option<Mode> {
 
 /// The mode by what the kernel says of each AF_XDP socket (whether it is zero-copy), and by the interface.
 fn kernels(are_zero_copy: &[bool], link: &str) -> anyhow::Result<Mode> {
-    if are_zero_copy.is_empty() {
-        bail!("no process has an AF_XDP socket");
-    }
+    ensure!(!are_zero_copy.is_empty(), "no process has an AF_XDP socket");
     if link.contains("xdpgeneric") {
         return Ok(Mode::Generic);
     }

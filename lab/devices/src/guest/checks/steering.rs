@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 
 use super::load::{expect_answers, under_load};
 use super::outcome::passed;
@@ -33,9 +33,7 @@ fn table() -> Option<String> {
 fn share(ended: &Ended) -> anyhow::Result<f64> {
     let (packets, forwarded) = forwarded_of(&ended.output)
         .with_context(|| format!("no report at the end, but: {}", quoted(&ended.output)))?;
-    if packets == 0 {
-        bail!("the threads report 0 packets");
-    }
+    ensure!(packets > 0, "the threads report 0 packets");
     Ok(forwarded as f64 / packets as f64)
 }
 

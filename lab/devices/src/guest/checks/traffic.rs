@@ -1,6 +1,6 @@
 //! Traffic: pings, items, connections, bytes.
 
-use anyhow::{Context, bail};
+use anyhow::{Context, bail, ensure};
 
 use super::load::expect_answers;
 use super::outcome::{not_possible, passed};
@@ -24,6 +24,8 @@ const PING_STRIDE: usize = 37;
 const LOST_MAX: usize = 12;
 /// Connections at once.
 const CONNECTIONS: usize = 64;
+/// Bytes of the largest item: its key and header count, too.
+const LARGEST: usize = (1 << 20) - 1024;
 /// Bytes of an item of the transfer.
 const ITEM_BYTES: usize = 500_000;
 /// Items of the transfer: 100 MB.
@@ -73,34 +75,8 @@ pub fn pings(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
 pub fn items(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
     suite.service()?;
     let sizes = [
-        1,
-        2,
-        63,
-        64,
-        65,
-        500,
-        900,
-        1000,
-        1024,
-        1400,
-        1448,
-        1460,
-        1461,
-        1500,
-        2000,
-        2048,
-        4000,
-        4096,
-        9000,
-        16_384,
-        65_535,
-        65_536,
-        100_000,
-        262_144,
-        500_000,
-        1_000_000,
-        // An item's key and header count, too.
-        (1 << 20) - 1024,
+        1, 2, 63, 64, 65, 500, 900, 1000, 1024, 1400, 1448, 1460, 1461, 1500, 2000, 2048, 4000,
+        4096, 9000, 16_384, 65_535, 65_536, 100_000, 262_144, 500_000, 1_000_000, LARGEST,
     ];
     in_namespace(|| {
         let mut open = Connection::open()?;
@@ -172,9 +148,7 @@ pub fn netem(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
     let (sent, lost) = number(" bytes ")
         .zip(number("(dropped "))
         .with_context(|| format!("no count of lost frames in: {shown}"))?;
-    if lost == 0 {
-        bail!("netem lost none of {sent} frames");
-    }
+    ensure!(lost > 0, "netem lost none of {sent} frames");
     let megabytes = NETEM_ITEMS * ITEM_BYTES / 1_000_000;
     passed(format!("{megabytes} MB each way, {lost} of the client's {sent} frames lost"))
 }
@@ -196,13 +170,11 @@ pub fn jumbo(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
 }
 
 fn serve_jumbo(suite: &mut Suite<'_>) -> anyhow::Result<Outcome> {
-    let mut service = match suite.start(&Config::with_threads(suite.threads())) {
+    let service = match suite.start(&Config::with_threads(suite.threads())) {
         // With such an MTU the driver has not the mode that is demanded.
         Err(refused) if suite.task.demanded.is_some() => {
             let said = format!("{refused:#}");
-            if !said.contains("refuses native XDP") {
-                bail!(said);
-            }
+            ensure!(said.contains("refuses native XDP"), said);
             return passed(format!("refused: {said}"));
         }
         started => started?,
