@@ -24,50 +24,40 @@ pub struct Staged {
     pub count: u32,
 }
 
-/// One batched system call (IX Table II) as a record of fixed size.
+/// One batched system call (IX Table II) as a record of fixed size. The dataplane chooses the local port of a `Connect`
+/// without one. `SendvPlaced` is only of an array [by place](CallArray::by_place).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[expect(missing_docs, reason = "the fields are those of the methods of `Calls`")]
 pub enum CallRecord {
-    Connect {
-        cookie: Cookie,
-        peer: Endpoint,
-        /// `None`: one that the dataplane chooses.
-        local_port: Option<u16>,
-    },
-    Accept {
-        handle: Handle,
-        cookie: Cookie,
-    },
-    Sendv {
-        handle: Handle,
-        staged: Staged,
-    },
-    /// Only of an array [by place](CallArray::by_place).
-    SendvPlaced {
-        handle: Handle,
-        placed: Placed,
-    },
-    RecvDone {
-        handle: Handle,
-        bytes: u32,
-    },
-    Close {
-        handle: Handle,
-    },
-    Abort {
-        handle: Handle,
-    },
-    Again {
-        handle: Handle,
-    },
-    UdpSendv {
-        local_port: u16,
-        peer: Endpoint,
-        staged: Staged,
-    },
+    Connect { cookie: Cookie, peer: Endpoint, local_port: Option<u16> },
+    Accept { handle: Handle, cookie: Cookie },
+    Sendv { handle: Handle, staged: Staged },
+    SendvPlaced { handle: Handle, placed: Placed },
+    RecvDone { handle: Handle, bytes: u32 },
+    Close { handle: Handle },
+    Abort { handle: Handle },
+    Again { handle: Handle },
+    UdpSendv { local_port: u16, peer: Endpoint, staged: Staged },
 }
 
 const _: () = assert!(size_of::<CallRecord>() <= 32);
+
+impl CallRecord {
+    /// The connection that the call is about, where it is about one.
+    #[inline]
+    pub fn connection(&self) -> Option<Handle> {
+        match *self {
+            Self::Accept { handle, .. }
+            | Self::Sendv { handle, .. }
+            | Self::SendvPlaced { handle, .. }
+            | Self::RecvDone { handle, .. }
+            | Self::Close { handle }
+            | Self::Abort { handle }
+            | Self::Again { handle } => Some(handle),
+            Self::Connect { .. } | Self::UdpSendv { .. } => None,
+        }
+    }
+}
 
 /// Payload bytes that a buffer has room for, behind the room for headers.
 const BUFFER_BYTES: usize = mem::CHUNK_SIZE - mem::TX_HEADROOM;
@@ -96,11 +86,7 @@ impl CallArray {
         Self {
             records: Vec::with_capacity(capacity),
             payloads: Vec::with_capacity(capacity),
-            capacity,
-            buffers: usize::MAX,
-            segment_bytes: segment_bytes.clamp(1, BUFFER_BYTES),
-            open: None,
-            places: None,
+            ..Self::growing(capacity, segment_bytes)
         }
     }
 

@@ -37,10 +37,8 @@ impl EventArray {
         Self {
             records: Vec::with_capacity(capacity),
             buffers: Vec::with_capacity(capacity),
-            shown: Vec::new(),
-            base: 0,
             capacity,
-            mirrored: Mirrored::none(),
+            ..Self::growing()
         }
     }
 

@@ -97,32 +97,18 @@ pub const RX_HEADROOM: usize = CHUNK_HEADER + 256;
 pub const TX_HEADROOM: usize = CHUNK_HEADER + 128;
 
 /// No chunk is free. The caller drops what it wanted to store, and counts it.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the packet memory is exhausted: raise `memory.chunks` or lower the load")]
 pub struct Exhausted;
-
-impl core::fmt::Display for Exhausted {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("the packet memory is exhausted: raise `memory.chunks` or lower the load")
-    }
-}
-
-impl core::error::Error for Exhausted {}
 
 /// An address that the NIC returned but does not hold: outside the region, or of a chunk that was
 /// not lent. The driver counts it and goes on.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the device returned address {0:#x}, which it does not hold")]
 pub struct BadAddress(
     /// The offset in the region, in bytes.
     pub u64,
 );
-
-impl core::fmt::Display for BadAddress {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        write!(f, "the device returned address {:#x}, which it does not hold", self.0)
-    }
-}
-
-impl core::error::Error for BadAddress {}
 
 #[cfg(test)]
 mod tests;

@@ -118,16 +118,9 @@ impl ChunkState {
 }
 
 /// An operation wanted more bytes than the chunk has before or behind the frame.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the frame does not fit its chunk")]
 pub struct NoRoom;
-
-impl core::fmt::Display for NoRoom {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str("the frame does not fit its chunk")
-    }
-}
-
-impl core::error::Error for NoRoom {}
 
 /// A message buffer: a chunk and the window of it that holds a frame (IX §4.2). Owned by one
 /// holder, returned to a [`Pool`](crate::Pool) by hand; one that is dropped is lost until the

@@ -17,7 +17,7 @@ use crate::{BLOCK_SIZE, CHUNK_SIZE, ChunkBytes};
 const BLOCK_STATES: usize = BLOCK_SIZE / CHUNK_SIZE;
 const _: () = assert!(BLOCK_STATES <= CHUNK_SIZE);
 /// Chunks of the largest region, 4 TiB: with the blocks' first ones they are numbered by 32 bits.
-const CHUNKS_MAX: usize = 1 << 31;
+pub(crate) const CHUNKS_MAX: usize = 1 << 31;
 
 /// Chunks of a block, the first of which holds the states of all.
 const fn block_chunks(size: ChunkBytes) -> usize {
@@ -128,22 +128,22 @@ impl Region {
                     let backing = Backing::Mapped { bytes, memfd };
                     return Ok(Self::with_backing(base, bytes, size, true, backing));
                 }
-                Err(source) if pages == HugePages::Require => {
-                    return Err(RegionError::Map { bytes, huge: true, source });
+                Err(error) if pages == HugePages::Require => {
+                    return Err(RegionError::Map { bytes, huge: true, error });
                 }
-                Err(source) => tracing::warn!(
+                Err(error) => tracing::warn!(
                     bytes,
-                    reason = %source,
+                    reason = %error,
                     "no huge pages for packet memory, using 4 KiB pages: expect a TLB miss for \
                      most packets (several percent of throughput); raise /proc/sys/vm/nr_hugepages"
                 ),
             }
         }
         let bytes = bytes_for(chunks, size).next_multiple_of(4096);
-        let (base, memfd) = map_memfd(bytes, false).map_err(|source| RegionError::Map {
+        let (base, memfd) = map_memfd(bytes, false).map_err(|error| RegionError::Map {
             bytes,
             huge: false,
-            source,
+            error,
         })?;
         Ok(Self::with_backing(base, bytes, size, false, Backing::Mapped { bytes, memfd }))
     }
@@ -182,7 +182,7 @@ impl Region {
             let base = map_file(&memfd, bytes)?;
             Ok(Self::with_backing(base, bytes, size, huge, Backing::Mapped { bytes, memfd }))
         };
-        joined().map_err(|source| crate::RegionError::Join { source })
+        joined().map_err(|error| crate::RegionError::Join { error })
     }
 
     /// Address of the first byte: what is registered as a UMEM.

@@ -106,7 +106,7 @@ impl<'a> Board<'a> {
 
     /// What the thread is doing.
     pub fn set_state(&self, state: State) {
-        self.set(at::STATE, state.word());
+        self.set(at::STATE, state as u64);
     }
 
     /// Where it runs; none: where the kernel puts it.

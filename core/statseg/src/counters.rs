@@ -4,8 +4,10 @@ use crate::layout::{
     BATCH_BUCKETS, DELAY_BUCKETS, MIGRATION_COUNTS, PHASE_BUCKETS, RUNS, STACK_COUNTERS_MAX,
 };
 
-/// What an elastic thread is doing.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// What an elastic thread is doing: the word of the segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, strum::FromRepr, strum::IntoStaticStr)]
+#[repr(u64)]
+#[strum(serialize_all = "lowercase")]
 pub enum State {
     /// It does not receive yet.
     #[default]
@@ -17,39 +19,17 @@ pub enum State {
     /// It ends its connections, or has ended.
     Leaving,
     /// A word that this version does not know.
-    Unknown,
+    Unknown = u64::MAX,
 }
 
 impl State {
     /// As people read it.
     pub fn name(self) -> &'static str {
-        match self {
-            Self::Starting => "starting",
-            Self::Running => "running",
-            Self::Parked => "parked",
-            Self::Leaving => "leaving",
-            Self::Unknown => "unknown",
-        }
-    }
-
-    pub(crate) fn word(self) -> u64 {
-        match self {
-            Self::Starting => 0,
-            Self::Running => 1,
-            Self::Parked => 2,
-            Self::Leaving => 3,
-            Self::Unknown => u64::MAX,
-        }
+        self.into()
     }
 
     pub(crate) fn of(word: u64) -> Self {
-        match word {
-            0 => Self::Starting,
-            1 => Self::Running,
-            2 => Self::Parked,
-            3 => Self::Leaving,
-            _ => Self::Unknown,
-        }
+        Self::from_repr(word).unwrap_or(Self::Unknown)
     }
 }
 

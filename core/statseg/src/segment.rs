@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use memfile::Memory;
 
-use crate::board::{Board, Words};
+use crate::board::Board;
 use crate::counters::ThreadCounters;
 use crate::layout::{self as at, GROUPS_MAX, HEADER_BYTES, Layout, MAGIC, THREADS_MAX, VERSION};
 
@@ -29,75 +29,56 @@ pub struct Reading {
     layout: Layout,
 }
 
+/// How errors about something else than a segment begin.
+const NO_SEGMENT: &str = "this is no statistics segment of a dataplane";
+
 /// Why a file is no segment that can be read.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub enum JoinError {
     /// It cannot be looked at or mapped.
-    System(io::Error),
+    #[error("cannot map the statistics segment: {0}")]
+    System(#[source] io::Error),
     /// It is not sealed against being cut short, or is no memory file: reading it could end this process.
+    #[error("{NO_SEGMENT}: no memory file that is sealed at its size")]
     NotSealed,
     /// It is shorter or longer than any segment.
+    #[error("{NO_SEGMENT}: it has {found} bytes")]
     Size {
         /// Its bytes.
         found: u64,
     },
     /// It begins with something else.
+    #[error("{NO_SEGMENT}: it begins with {found:#018x}")]
     Foreign {
         /// Its first word.
         found: u64,
     },
     /// It has another layout.
+    #[error(
+        "the statistics segment has version {found}, and this program reads version {VERSION}: use the program that the \
+         service was started with"
+    )]
     Version {
         /// Its version.
         found: u64,
     },
     /// It says that it is for numbers of threads, flow groups or packets that there cannot be.
+    #[error(
+        "{NO_SEGMENT}: it says {} threads, {} flow groups, B = {}; allowed: 1 to {THREADS_MAX}, 1 to {GROUPS_MAX}, 1 to {}",
+        found[0], found[1], found[2], u32::MAX
+    )]
     Numbers {
         /// Threads, flow groups, B.
         found: [u64; 3],
     },
     /// It has another size than it must have by what it says.
+    #[error("{NO_SEGMENT}: it has {found} bytes where {expected} belong to what it says")]
     Cut {
         /// Its bytes.
         found: u64,
         /// What they should be.
         expected: u64,
     },
-}
-
-impl std::fmt::Display for JoinError {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let begin = "this is no statistics segment of a dataplane";
-        match self {
-            Self::System(error) => write!(f, "cannot map the statistics segment: {error}"),
-            Self::NotSealed => write!(f, "{begin}: no memory file that is sealed at its size"),
-            Self::Size { found } => write!(f, "{begin}: it has {found} bytes"),
-            Self::Foreign { found } => write!(f, "{begin}: it begins with {found:#018x}"),
-            Self::Version { found } => write!(
-                f,
-                "the statistics segment has version {found}, and this program reads version {VERSION}: use the \
-                 program that the service was started with"
-            ),
-            Self::Numbers { found: [threads, groups, batch] } => write!(
-                f,
-                "{begin}: it says {threads} threads, {groups} flow groups, B = {batch}; allowed: 1 to \
-                 {THREADS_MAX}, 1 to {GROUPS_MAX}, 1 to {}",
-                u32::MAX
-            ),
-            Self::Cut { found, expected } => {
-                write!(f, "{begin}: it has {found} bytes where {expected} belong to what it says")
-            }
-        }
-    }
-}
-
-impl std::error::Error for JoinError {
-    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
-        match self {
-            Self::System(error) => Some(error),
-            _ => None,
-        }
-    }
 }
 
 impl Segment {
@@ -157,9 +138,7 @@ impl Segment {
 
     /// The board of a thread, for that thread; none where there is no such thread.
     pub fn board(&self, thread: u16) -> Option<Board<'_>> {
-        let words: &Words = (thread < self.layout.threads)
-            .then(|| self.memory.words(self.layout.thread_at(thread)).expect(INSIDE))?;
-        Some(Board::over(words))
+        board(&self.memory, &self.layout, thread)
     }
 
     /// Tells how many packets of each flow group a thread has received since it began. Only that thread may.
@@ -203,6 +182,12 @@ impl Segment {
     fn set(&self, offset: usize, value: u64) {
         self.memory.word64(offset).expect(INSIDE).store(value, Ordering::Relaxed);
     }
+}
+
+/// The board of a thread; none where there is no such thread.
+fn board<'a>(memory: &'a Memory, layout: &Layout, thread: u16) -> Option<Board<'a>> {
+    let is_there = thread < layout.threads;
+    is_there.then(|| Board::over(memory.words(layout.thread_at(thread)).expect(INSIDE)))
 }
 
 /// Whether a counter may be called so: small letters, digits and underscores, which any format takes as they are.
@@ -254,9 +239,7 @@ impl Reading {
 
     /// All that a thread shows; none where there is no such thread.
     pub fn thread(&self, thread: u16) -> Option<ThreadCounters> {
-        let words: &Words = (thread < self.layout.threads)
-            .then(|| self.memory.words(self.layout.thread_at(thread)).expect(INSIDE))?;
-        Some(Board::over(words).snapshot())
+        Some(board(&self.memory, &self.layout, thread)?.snapshot())
     }
 
     /// All threads, in their order.
