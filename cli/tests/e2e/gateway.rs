@@ -31,7 +31,7 @@ const GRE: [u8; 4] = [0, 0, 8, 0];
 
 fn packet(src: Ipv4Addr, dst: Ipv4Addr, payload: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0; 20];
-    let (protocol, payload_len) = (Protocol::from(253), payload.len());
+    let (protocol, payload_len) = (Protocol(253), payload.len());
     let (ttl, ident, dscp_ecn, dont_fragment) = (64, 0, 0, true);
     let header = Ipv4Repr { src, dst, protocol, ttl, ident, dscp_ecn, dont_fragment, payload_len };
     header.emit(&mut bytes);

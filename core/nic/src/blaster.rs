@@ -103,7 +103,7 @@ impl Blaster {
             let Some(frame) = self.make(pool) else { break };
             self.outgoing.push(frame);
         }
-        self.round(now, nic, pool)
+        self.collect_once(now, nic, pool)
     }
 
     /// As [`blast_once`](Self::blast_once), but sends nothing new: for collecting stragglers.
@@ -113,10 +113,6 @@ impl Blaster {
         nic: &mut N,
         pool: &mut Pool,
     ) -> usize {
-        self.round(now, nic, pool)
-    }
-
-    fn round<N: Nic + ?Sized>(&mut self, now: Instant, nic: &mut N, pool: &mut Pool) -> usize {
         self.sent += nic.transmit(now, pool, &mut self.outgoing) as u64;
         nic.reclaim(pool);
         nic.receive(now, pool, &mut self.received, self.config.batch);
@@ -156,22 +152,14 @@ impl Blaster {
 fn template(config: &BlasterConfig) -> Vec<u8> {
     let mut frame = alloc::vec![0; config.frame_bytes];
     let ethernet =
-        EthernetRepr { dst: config.target_mac, src: config.source_mac, ethertype: EtherType::Ipv4 };
+        EthernetRepr { dst: config.target_mac, src: config.source_mac, ethertype: EtherType::IPV4 };
     ethernet.emit(&mut frame);
     let payload_len = config.frame_bytes - HEADERS;
-    let ip = Ipv4Repr {
-        src: config.source.addr,
-        dst: config.target.addr,
-        protocol: Protocol::Udp,
-        ttl: 64,
-        ident: 0,
-        dscp_ecn: 0,
-        dont_fragment: true,
-        payload_len: UdpRepr::HEADER_LEN + payload_len,
-    };
+    let (src, dst) = (config.source.addr, config.target.addr);
+    let ip = Ipv4Repr::new(src, dst, Protocol::UDP, UdpRepr::HEADER_LEN + payload_len);
     ip.emit(&mut frame[EthernetRepr::HEADER_LEN..]);
     let udp = UdpRepr { src_port: config.source.port, dst_port: config.target.port, payload_len };
-    udp.emit(&mut frame[SOURCE_PORT..], ip.src, ip.dst, Sum::ZERO);
+    udp.emit(&mut frame[SOURCE_PORT..], src, dst, Sum::ZERO);
     // The source port will change: say that there is no checksum (RFC 768).
     frame[SOURCE_PORT + 6..HEADERS].fill(0);
     frame

@@ -161,11 +161,14 @@ const fn rule(
 const ENA: &str = "drivers/net/ethernet/amazon/ena/ena_xdp.h, Linux 6.12";
 const GVE: &str = "drivers/net/ethernet/google/gve/gve_main.c, Linux 6.12";
 const HYPER_V: &str = "drivers/net/hyperv/netvsc_bpf.c, Linux 6.12";
+const I40E: &str = "drivers/net/ethernet/intel/i40e/i40e_main.c, Linux 6.12";
 const ICE: &str = "drivers/net/ethernet/intel/ice/ice_main.c, Linux 6.12";
 const IGB: &str = "drivers/net/ethernet/intel/igb/igb_main.c and igb.h, Linux 6.12";
+const IGC: &str = "drivers/net/ethernet/intel/igc/igc_xdp.c, Linux 6.12";
 const IXGBE: &str = "drivers/net/ethernet/intel/ixgbe/ixgbe_main.c, Linux 6.12";
 const MLX5: &str = "drivers/net/ethernet/mellanox/mlx5/core/en_main.c, Linux 6.12";
 const VETH: &str = "drivers/net/veth.c, Linux 6.12";
+const VMXNET3: &str = "drivers/net/vmxnet3/vmxnet3_xdp.h, Linux 6.12";
 
 const CHUNKS: &str = "net/xdp/xsk_buff_pool.c, Linux 6.12.117";
 
@@ -194,13 +197,7 @@ static RULES: &[Rule] = &[
     ),
     rule(&["hv_netvsc"], NativeXdp, Mtu(3506), EOPNOTSUPP, HYPER_V),
     rule(&["hv_netvsc"], NativeXdp, Off("rx-lro"), EOPNOTSUPP, HYPER_V),
-    rule(
-        &["vmxnet3"],
-        NativeXdp,
-        Mtu(3494),
-        EOPNOTSUPP,
-        "drivers/net/vmxnet3/vmxnet3_xdp.h, Linux 6.12",
-    ),
+    rule(&["vmxnet3"], NativeXdp, Mtu(3494), EOPNOTSUPP, VMXNET3),
     rule(&["virtio_net"], NativeXdp, Mtu(3506), EINVAL, VIRTIO),
     rule(
         &["virtio_net"],
@@ -267,13 +264,7 @@ static RULES: &[Rule] = &[
     ),
     // A buffer of 3 KiB without two tags, for the MTU of the moment.
     rule(&["igb"], NativeXdp, Mtu(3046), EINVAL, IGB),
-    rule(
-        &["igc"],
-        NativeXdp,
-        Mtu(1500),
-        EOPNOTSUPP,
-        "drivers/net/ethernet/intel/igc/igc_xdp.c, Linux 6.12",
-    ),
+    rule(&["igc"], NativeXdp, Mtu(1500), EOPNOTSUPP, IGC),
     rule(&["ixgbe"], NativeXdp, Off("rx-lro"), EINVAL, IXGBE),
     // A buffer of 3 KiB without one tag; once the program runs, the driver counts two of them.
     rule(&["ixgbe"], NativeXdp, Mtu(3050), EINVAL, IXGBE),
@@ -291,13 +282,7 @@ static RULES: &[Rule] = &[
         ENOMEM,
         IXGBE,
     ),
-    rule(
-        &["i40e"],
-        NativeXdp,
-        Mtu(3046),
-        EINVAL,
-        "drivers/net/ethernet/intel/i40e/i40e_main.c, Linux 6.12",
-    ),
+    rule(&["i40e"], NativeXdp, Mtu(3046), EINVAL, I40E),
     rule(&["ice"], NativeXdp, Mtu(3046), EOPNOTSUPP, ICE),
     rule(
         &["ice"],

@@ -180,21 +180,18 @@ impl Lane {
 
     /// Copies `bytes` to be delivered at `due`.
     fn hold_copy(&mut self, due: Instant, bytes: &[u8], flip: Option<usize>, pool: &mut Pool) {
-        if self.held.len() >= self.faults.queue_frames {
-            self.stats.overflowed += 1;
-            return;
-        }
-        let Ok(mut mbuf) = pool.alloc() else {
+        let has_room = self.held.len() < self.faults.queue_frames;
+        let Some(mut mbuf) = has_room.then(|| pool.alloc().ok()).flatten() else {
             self.stats.overflowed += 1;
             return;
         };
-        if mbuf.append(bytes).is_err() {
+        if mbuf.append(bytes).is_ok() {
+            corrupt(mbuf.bytes_mut(), flip);
+            self.held.push(due, mbuf);
+        } else {
             self.stats.overflowed += 1;
             pool.free(mbuf);
-            return;
         }
-        corrupt(mbuf.bytes_mut(), flip);
-        self.held.push(due, mbuf);
     }
 }
 

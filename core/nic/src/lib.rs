@@ -19,7 +19,7 @@
 extern crate alloc;
 
 /// Methods of [`Nic`] that middleware hands on to the driver within, as they are: those that pass frames back and those
-/// of sleep; or, `state of`, what the driver says of itself.
+/// of sleep.
 macro_rules! hand_on {
     ($self:ident, $inner:expr) => {
         fn reclaim(&mut $self, pool: &mut Pool) -> usize {
@@ -43,20 +43,6 @@ macro_rules! hand_on {
         #[cfg(feature = "std")]
         fn wait_fd(&$self) -> Option<std::os::fd::BorrowedFd<'_>> {
             ($inner).wait_fd()
-        }
-    };
-    (state of $self:ident, $inner:expr) => {
-        fn in_flight(&$self) -> usize {
-            ($inner).in_flight()
-        }
-        fn capabilities(&$self) -> Capabilities {
-            ($inner).capabilities()
-        }
-        fn next_event(&$self) -> Option<Instant> {
-            ($inner).next_event()
-        }
-        fn arm(&mut $self) -> Armed {
-            ($inner).arm()
         }
     };
 }
@@ -101,6 +87,8 @@ pub mod tracer;
 mod unsafe_ethtool;
 #[cfg(feature = "std")]
 mod unsafe_interface;
+#[cfg(feature = "std")]
+mod unsafe_mapping;
 #[cfg(feature = "std")]
 mod unsafe_packet;
 #[cfg(feature = "std")]
@@ -316,24 +304,4 @@ pub trait Nic {
     fn wait_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         None
     }
-}
-
-impl<N: Nic> Nic for alloc::boxed::Box<N> {
-    fn receive(
-        &mut self,
-        now: Instant,
-        pool: &mut Pool,
-        out: &mut Vec<Mbuf>,
-        limit: usize,
-    ) -> usize {
-        (**self).receive(now, pool, out, limit)
-    }
-    fn transmit(&mut self, now: Instant, pool: &mut Pool, frames: &mut Vec<TxFrame>) -> usize {
-        (**self).transmit(now, pool, frames)
-    }
-    fn close(self, pool: &mut Pool) -> Closed {
-        (*self).close(pool)
-    }
-    hand_on!(self, **self);
-    hand_on!(state of self, **self);
 }

@@ -114,13 +114,12 @@ impl<N: Nic, W: Write> PcapNic<N, W> {
 
     /// What was captured.
     pub fn pcap_stats(&self) -> PcapStats {
-        self.tap().stats
+        self.tap.stats
     }
 
     /// The driver, and the writer (not flushed) unless it failed.
     pub fn into_parts(self) -> (N, Option<W>) {
-        let (inner, capture) = self.dissolve();
-        (inner, capture.writer.map(PcapWriter::into_writer))
+        (self.inner, self.tap.writer.map(PcapWriter::into_writer))
     }
 }
 

@@ -23,7 +23,7 @@ use wire::{
 pub const FRAME_BYTES: usize = 60;
 
 /// For experiments (RFC 3692 §2.1): nobody else's.
-const PROTOCOL: Protocol = Protocol::Other(253);
+const PROTOCOL: Protocol = Protocol(253);
 const IP: usize = EthernetRepr::HEADER_LEN;
 const TOKEN: usize = IP + Ipv4Repr::HEADER_LEN;
 const TOKEN_BYTES: usize = size_of::<u64>();
@@ -31,18 +31,9 @@ const TOKEN_BYTES: usize = size_of::<u64>();
 /// The probe with a token, to the device `to` of the dataplane at `own`.
 pub fn frame(to: MacAddr, own: Ipv4Addr, token: u64) -> [u8; FRAME_BYTES] {
     let mut frame = [0; FRAME_BYTES];
-    EthernetRepr { dst: to, src: to, ethertype: EtherType::Ipv4 }.emit(&mut frame);
-    let header = Ipv4Repr {
-        src: own,
-        dst: own,
-        protocol: PROTOCOL,
-        // It is not to be routed.
-        ttl: 1,
-        ident: 0,
-        dscp_ecn: 0,
-        dont_fragment: true,
-        payload_len: TOKEN_BYTES,
-    };
+    EthernetRepr { dst: to, src: to, ethertype: EtherType::IPV4 }.emit(&mut frame);
+    // It is not to be routed.
+    let header = Ipv4Repr { ttl: 1, ..Ipv4Repr::new(own, own, PROTOCOL, TOKEN_BYTES) };
     header.emit(&mut frame[IP..]);
     frame[TOKEN..TOKEN + TOKEN_BYTES].copy_from_slice(&token.to_be_bytes());
     frame
@@ -51,7 +42,7 @@ pub fn frame(to: MacAddr, own: Ipv4Addr, token: u64) -> [u8; FRAME_BYTES] {
 /// The token of a frame that is a probe for the dataplane at `own`.
 pub fn token_of(frame: &[u8], own: Ipv4Addr) -> Option<u64> {
     let link = EthernetView::parse(frame).ok()?;
-    if link.ethertype() != EtherType::Ipv4 {
+    if link.ethertype() != EtherType::IPV4 {
         return None;
     }
     let packet = Ipv4View::parse(link.payload()).ok()?;

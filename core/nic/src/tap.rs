@@ -29,8 +29,8 @@ pub trait Tap {
 /// A driver with a tap before it.
 #[derive(Debug)]
 pub struct Tapped<N, T> {
-    inner: N,
-    tap: T,
+    pub(crate) inner: N,
+    pub(crate) tap: T,
     /// Frames at the front of the caller's queue that were seen, but that the inner driver had no room
     /// for: the caller offers them again, first and in order.
     seen_ahead: usize,
@@ -39,14 +39,6 @@ pub struct Tapped<N, T> {
 impl<N: Nic, T: Tap> Tapped<N, T> {
     pub(crate) fn with_tap(inner: N, tap: T) -> Self {
         Self { inner, tap, seen_ahead: 0 }
-    }
-
-    pub(crate) fn tap(&self) -> &T {
-        &self.tap
-    }
-
-    pub(crate) fn dissolve(self) -> (N, T) {
-        (self.inner, self.tap)
     }
 }
 
@@ -84,5 +76,20 @@ impl<N: Nic, T: Tap> Nic for Tapped<N, T> {
         self.inner.close(pool)
     }
     hand_on!(self, self.inner);
-    hand_on!(state of self, self.inner);
+
+    fn in_flight(&self) -> usize {
+        self.inner.in_flight()
+    }
+
+    fn capabilities(&self) -> Capabilities {
+        self.inner.capabilities()
+    }
+
+    fn next_event(&self) -> Option<Instant> {
+        self.inner.next_event()
+    }
+
+    fn arm(&mut self) -> Armed {
+        self.inner.arm()
+    }
 }

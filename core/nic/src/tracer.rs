@@ -46,7 +46,7 @@ impl<N: Nic> TracerNic<N> {
 
     /// The driver.
     pub fn into_inner(self) -> N {
-        self.dissolve().0
+        self.inner
     }
 }
 
@@ -63,10 +63,10 @@ impl fmt::Display for Summary<'_> {
             return write!(f, "{} bytes, no Ethernet header", self.0.len());
         };
         match frame.ethertype() {
-            EtherType::Ipv4 => ipv4(f, frame.payload()),
-            EtherType::Arp => arp(f, frame.payload()),
+            EtherType::IPV4 => ipv4(f, frame.payload()),
+            EtherType::ARP => arp(f, frame.payload()),
             other => {
-                let (src, dst, kind) = (frame.src(), frame.dst(), u16::from(other));
+                let (src, dst, kind) = (frame.src(), frame.dst(), other.0);
                 write!(f, "{src} > {dst} type {kind:#06x} len {}", frame.payload().len())
             }
         }
@@ -96,7 +96,7 @@ fn ipv4(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
         return write!(f, "IPv4 {src} > {dst} fragment {}{more}", ip.fragment_offset());
     }
     match ip.protocol() {
-        Protocol::Tcp => match TcpView::parse(payload) {
+        Protocol::TCP => match TcpView::parse(payload) {
             Ok(tcp) => {
                 let (from, to) = (tcp.src_port(), tcp.dst_port());
                 write!(f, "TCP {src}:{from} > {dst}:{to} [{}]", Flags(tcp.flags()))?;
@@ -105,7 +105,7 @@ fn ipv4(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
             }
             Err(error) => write!(f, "TCP {src} > {dst}: {error}"),
         },
-        Protocol::Udp => match UdpView::parse(payload) {
+        Protocol::UDP => match UdpView::parse(payload) {
             Ok(udp) => {
                 let (from, to) = (udp.src_port(), udp.dst_port());
                 write!(f, "UDP {src}:{from} > {dst}:{to} len {}", udp.payload().len())
@@ -113,7 +113,7 @@ fn ipv4(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
             Err(error) => write!(f, "UDP {src} > {dst}: {error}"),
         },
         other => {
-            write!(f, "IPv4 {src} > {dst} protocol {} len {}", u8::from(other), payload.len())
+            write!(f, "IPv4 {src} > {dst} protocol {} len {}", other.0, payload.len())
         }
     }
 }

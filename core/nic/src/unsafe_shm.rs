@@ -25,8 +25,9 @@ use handshake::{ByFence, One, Sleepers};
 use mem::{CHUNK_SIZE, Mbuf, Pool, RX_HEADROOM};
 use memfile::{copy_from_shared, copy_to_shared};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, fstat, ftruncate};
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::MapFlags;
 
+use crate::unsafe_mapping::Mapping;
 use crate::unsafe_ring::{Consumer, Producer, RawRing, RingOffsets};
 
 /// Says that this is such memory, and of which version.
@@ -48,14 +49,13 @@ const LENGTHS: RingOffsets =
 #[derive(Debug)]
 enum Backing {
     Heap(Layout),
-    Mapped(OwnedFd),
+    Mapped(OwnedFd, #[expect(dead_code, reason = "held to keep the memory")] Mapping),
 }
 
 /// The shared memory.
 #[derive(Debug)]
 pub(crate) struct Memory {
     base: NonNull<u8>,
-    len: usize,
     slots: u32,
     backing: Backing,
 }
@@ -85,12 +85,12 @@ impl Memory {
     /// Memory for two ends in one process.
     pub(crate) fn heap(slots: u32) -> io::Result<Arc<Self>> {
         check_slots(slots)?;
-        let len = total_bytes(slots);
-        let layout = Layout::from_size_align(len, PAGE).map_err(|_| io::ErrorKind::InvalidInput)?;
+        let layout = Layout::from_size_align(total_bytes(slots), PAGE)
+            .map_err(|_| io::ErrorKind::InvalidInput)?;
         // SAFETY: the layout's size is not zero.
         let base = unsafe { alloc_zeroed(layout) };
         let Some(base) = NonNull::new(base) else { handle_alloc_error(layout) };
-        Ok(Arc::new(Self { base, len, slots, backing: Backing::Heap(layout) }))
+        Ok(Arc::new(Self { base, slots, backing: Backing::Heap(layout) }))
     }
 
     /// Memory in a file that can be passed to another process; sealed at its size.
@@ -101,13 +101,14 @@ impl Memory {
         let len = total_bytes(slots);
         ftruncate(&file, len as u64)?;
         fcntl_add_seals(&file, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)?;
-        let base = map(file.as_fd(), len)?;
+        let mapping = Mapping::new(&file, len, MapFlags::empty(), 0)?;
+        let base = mapping.base();
         // SAFETY: page 0 of a fresh mapping, which nobody else has yet; both words are aligned.
         unsafe {
             base.cast::<u64>().write(MAGIC);
             base.add(8).cast::<u32>().write(slots);
         }
-        Ok(Arc::new(Self { base, len, slots, backing: Backing::Mapped(file) }))
+        Ok(Arc::new(Self { base, slots, backing: Backing::Mapped(file, mapping) }))
     }
 
     /// Joins memory that a peer created. What the peer says is checked.
@@ -121,24 +122,23 @@ impl Memory {
         if len < total_bytes(MIN_SLOTS) || len > total_bytes(MAX_SLOTS) {
             return Err(invalid());
         }
-        let base = map(file.as_fd(), len)?;
+        let mapping = Mapping::new(&file, len, MapFlags::empty(), 0)?;
+        let base = mapping.base();
         // SAFETY: page 0 of the mapping; both words are aligned, and any bits are valid. Read once.
         let (magic, slots) = unsafe {
             (base.cast::<u64>().read_volatile(), base.add(8).cast::<u32>().read_volatile())
         };
-        let memory = Self { base, len, slots, backing: Backing::Mapped(file) };
-        // From here on, dropping `memory` unmaps.
         if magic != MAGIC || check_slots(slots).is_err() || total_bytes(slots) != len {
             return Err(invalid());
         }
-        Ok(Arc::new(memory))
+        Ok(Arc::new(Self { base, slots, backing: Backing::Mapped(file, mapping) }))
     }
 
     /// The file, to be passed to the peer.
     pub(crate) fn file(&self) -> Option<BorrowedFd<'_>> {
         match &self.backing {
             Backing::Heap(_) => None,
-            Backing::Mapped(file) => Some(file.as_fd()),
+            Backing::Mapped(file, _) => Some(file.as_fd()),
         }
     }
 
@@ -148,23 +148,11 @@ impl Memory {
     }
 }
 
-fn map(file: BorrowedFd<'_>, len: usize) -> io::Result<NonNull<u8>> {
-    let protection = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a new mapping at an address that the kernel chooses.
-    let base = unsafe { mmap(std::ptr::null_mut(), len, protection, MapFlags::SHARED, file, 0)? };
-    NonNull::new(base.cast()).ok_or_else(|| io::ErrorKind::InvalidInput.into())
-}
-
 impl Drop for Memory {
     fn drop(&mut self) {
-        match &self.backing {
+        if let Backing::Heap(layout) = self.backing {
             // SAFETY: allocated with this layout; the lanes hold an `Arc`, so none is left.
-            Backing::Heap(layout) => unsafe { dealloc(self.base.as_ptr(), *layout) },
-            Backing::Mapped(_) => {
-                // SAFETY: mapped with this length; no lane is left. A failure leaves the mapping,
-                // which is harmless.
-                let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
-            }
+            unsafe { dealloc(self.base.as_ptr(), layout) };
         }
     }
 }

@@ -241,14 +241,8 @@ fn holds_link(process: &str, index: u32) -> bool {
 
 /// An error with its causes in one line.
 pub(crate) fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(": ");
-        text.push_str(&error.to_string());
-        cause = error.source();
-    }
-    text
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    causes.map(ToString::to_string).collect::<Vec<String>>().join(": ")
 }
 
 /// The program, attached to an interface. Dropping it detaches it: all frames go to the kernel then.

@@ -302,7 +302,7 @@ impl Context<'_> {
             self.pool.free(mbuf);
             return false;
         };
-        let link = EthernetRepr { dst: to, src: self.shared.config.mac, ethertype: EtherType::Arp };
+        let link = EthernetRepr { dst: to, src: self.shared.config.mac, ethertype: EtherType::ARP };
         link.emit(frame);
         arp.emit(&mut frame[EthernetRepr::HEADER_LEN..]);
         self.out.frames.push(mbuf.into_tx());
@@ -318,32 +318,26 @@ impl Context<'_> {
         self.pool.alloc().inspect_err(|_| self.stats.tx_dropped += 1)
     }
 
+    /// Writes the link header of a frame with an IPv4 packet, and sends it.
+    #[inline(always)]
+    fn send_to(&mut self, dst: MacAddr, mut mbuf: Mbuf) {
+        let src = self.shared.config.mac;
+        EthernetRepr { dst, src, ethertype: EtherType::IPV4 }.emit(mbuf.bytes_mut());
+        self.out.frames.push(mbuf.into_tx());
+    }
+
     /// Puts Ethernet and IPv4 headers before the packet in `mbuf` and sends it, or keeps it for a
     /// while where the link address has to be asked for.
     pub fn send_ip(&mut self, mut mbuf: Mbuf, destination: Ipv4Addr, protocol: Protocol) {
         let payload_len = mbuf.len();
-        let config = &self.shared.config;
-        let ip = Ipv4Repr {
-            src: config.address,
-            dst: destination,
-            protocol,
-            ttl: 64,
-            ident: 0,
-            dscp_ecn: 0,
-            dont_fragment: true,
-            payload_len,
-        };
-        let src = config.mac;
+        let ip = Ipv4Repr::new(self.shared.config.address, destination, protocol, payload_len);
         let Ok(frame) = mbuf.prepend(LINK_AND_IP) else {
             self.stats.tx_dropped += 1;
             return self.pool.free(mbuf);
         };
         ip.emit(&mut frame[EthernetRepr::HEADER_LEN..]);
         match self.resolve(destination) {
-            Some(dst) => {
-                EthernetRepr { dst, src, ethertype: EtherType::Ipv4 }.emit(mbuf.bytes_mut());
-                self.out.frames.push(mbuf.into_tx());
-            }
+            Some(dst) => self.send_to(dst, mbuf),
             None => self.wait_for_link(destination, mbuf),
         }
     }
@@ -378,18 +372,14 @@ impl Context<'_> {
         let now = self.now;
         self.out.unresolved.look_at = now + LOOK_INTERVAL;
         for _ in 0..self.out.unresolved.waiting.len() {
-            let Some((hop, at, mut mbuf)) = self.out.unresolved.waiting.pop_front() else { return };
+            let Some((hop, at, mbuf)) = self.out.unresolved.waiting.pop_front() else { return };
             if now.since(at) > UNRESOLVED_LIFE {
                 self.stats.unresolved_drops += 1;
                 self.pool.free(mbuf);
                 continue;
             }
             match self.resolve_slow(hop) {
-                Some(dst) if self.can_send() => {
-                    let src = self.shared.config.mac;
-                    EthernetRepr { dst, src, ethertype: EtherType::Ipv4 }.emit(mbuf.bytes_mut());
-                    self.out.frames.push(mbuf.into_tx());
-                }
+                Some(dst) if self.can_send() => self.send_to(dst, mbuf),
                 _ => self.out.unresolved.waiting.push_back((hop, at, mbuf)),
             }
         }
@@ -397,12 +387,10 @@ impl Context<'_> {
 
     /// Sends what waited for the link address of `hop`.
     pub fn resolved(&mut self, hop: Ipv4Addr, dst: MacAddr) {
-        let src = self.shared.config.mac;
         for _ in 0..self.out.unresolved.waiting.len() {
-            let Some((ip, at, mut mbuf)) = self.out.unresolved.waiting.pop_front() else { return };
+            let Some((ip, at, mbuf)) = self.out.unresolved.waiting.pop_front() else { return };
             if ip == hop && self.can_send() {
-                EthernetRepr { dst, src, ethertype: EtherType::Ipv4 }.emit(mbuf.bytes_mut());
-                self.out.frames.push(mbuf.into_tx());
+                self.send_to(dst, mbuf);
             } else {
                 self.out.unresolved.waiting.push_back((ip, at, mbuf));
             }

@@ -15,20 +15,6 @@ use crate::tcp::group::FlowGroup;
 use crate::tcp::{calls, connect, output, receive};
 use crate::{again, udp};
 
-/// The connection that a call is about, where it is about one.
-fn connection_of(record: &CallRecord) -> Option<Handle> {
-    match *record {
-        CallRecord::Accept { handle, .. }
-        | CallRecord::Sendv { handle, .. }
-        | CallRecord::SendvPlaced { handle, .. }
-        | CallRecord::RecvDone { handle, .. }
-        | CallRecord::Close { handle }
-        | CallRecord::Abort { handle }
-        | CallRecord::Again { handle } => Some(handle),
-        CallRecord::Connect { .. } | CallRecord::UdpSendv { .. } => None,
-    }
-}
-
 /// Whether a flow group is one that another core owns, or that is on its way.
 #[inline]
 fn is_away(groups: &Groups, handle: Handle) -> bool {
@@ -150,7 +136,7 @@ fn one(
     payloads: &mut Drain<'_, (Mbuf, Sum)>,
     ctx: &mut Context<'_>,
 ) {
-    if let Some(handle) = connection_of(record)
+    if let Some(handle) = record.connection()
         && is_away(groups, handle)
     {
         return carry(record, payloads, ctx);

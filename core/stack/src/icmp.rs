@@ -1,7 +1,7 @@
 //! ICMP (RFC 792, RFC 1122 §3.2.2): answers echo requests, reports what cannot be delivered.
 
 use mem::Mbuf;
-use wire::{IcmpRepr, IcmpView, Ipv4Addr, Protocol, Sum, UnreachableCode, copy_and_sum};
+use wire::{IcmpRepr, IcmpView, Ipv4Addr, Protocol, UnreachableCode, copy_and_sum};
 
 use crate::context::Context;
 use crate::input::quotation;
@@ -12,7 +12,8 @@ pub(crate) fn arrive(mbuf: Mbuf, at: usize, len: usize, src: Ipv4Addr, ctx: &mut
     let message = mbuf.bytes().get(at..at + len).unwrap_or(&[]);
     match IcmpView::parse(message).map(|view| (view.repr(), view)) {
         Ok((IcmpRepr::EchoRequest { ident, seq }, view)) => {
-            reply_to_echo(ident, seq, view.data(), src, ctx);
+            let is_sent = send(IcmpRepr::EchoReply { ident, seq }, view.data(), src, ctx);
+            ctx.stats.icmp_echoes += u64::from(is_sent);
         }
         // Errors about our own packets are soft (RFC 5461): retransmission copes, or gives up.
         Ok((repr, _)) if repr.is_error() => ctx.stats.icmp_errors_in += 1,
@@ -21,17 +22,6 @@ pub(crate) fn arrive(mbuf: Mbuf, at: usize, len: usize, src: Ipv4Addr, ctx: &mut
         Err(_) => ctx.stats.malformed += 1,
     }
     ctx.pool.free(mbuf);
-}
-
-fn reply_to_echo(ident: u16, seq: u16, data: &[u8], to: Ipv4Addr, ctx: &mut Context<'_>) {
-    let Ok(mut mbuf) = ctx.alloc_frame() else { return };
-    let sum = match mbuf.extend(data.len()) {
-        Ok(room) => copy_and_sum(data, room),
-        Err(mem::NoRoom) => return ctx.pool.free(mbuf),
-    };
-    if send(IcmpRepr::EchoReply { ident, seq }, sum, mbuf, to, ctx) {
-        ctx.stats.icmp_echoes += 1;
-    }
 }
 
 /// Reports to its sender that the packet in `frame` was not delivered (RFC 1122 §3.2.2.1), within
@@ -47,31 +37,20 @@ pub(crate) fn unreachable(
     if !ctx.may_answer_stray() {
         return;
     }
-    let Ok(mut mbuf) = ctx.alloc_frame() else { return };
     let quoted = quotation(frame.bytes());
-    let sum = match mbuf.extend(quoted.len()) {
-        Ok(room) => copy_and_sum(quoted, room),
-        Err(mem::NoRoom) => return ctx.pool.free(mbuf),
-    };
-    if send(IcmpRepr::DestUnreachable { code, next_hop_mtu: 0 }, sum, mbuf, to, ctx) {
-        ctx.stats.icmp_errors_out += 1;
-    }
+    let is_sent = send(IcmpRepr::DestUnreachable { code, next_hop_mtu: 0 }, quoted, to, ctx);
+    ctx.stats.icmp_errors_out += u64::from(is_sent);
 }
 
-fn send(
-    repr: IcmpRepr,
-    data_sum: Sum,
-    mut mbuf: Mbuf,
-    to: Ipv4Addr,
-    ctx: &mut Context<'_>,
-) -> bool {
-    match mbuf.prepend(IcmpRepr::HEADER_LEN) {
-        Ok(out) => repr.emit(out, data_sum),
-        Err(mem::NoRoom) => {
-            ctx.pool.free(mbuf);
-            return false;
-        }
-    }
-    ctx.send_ip(mbuf, to, Protocol::Icmp);
+/// Sends a message with a copy of `data`, and answers whether it could.
+fn send(repr: IcmpRepr, data: &[u8], to: Ipv4Addr, ctx: &mut Context<'_>) -> bool {
+    let Ok(mut mbuf) = ctx.alloc_frame() else { return false };
+    let sum = mbuf.extend(data.len()).map(|room| copy_and_sum(data, room));
+    let (Ok(sum), Ok(header)) = (sum, mbuf.prepend(IcmpRepr::HEADER_LEN)) else {
+        ctx.pool.free(mbuf);
+        return false;
+    };
+    repr.emit(header, sum);
+    ctx.send_ip(mbuf, to, Protocol::ICMP);
     true
 }

@@ -11,7 +11,7 @@ use wire::{
     WireError,
 };
 
-use crate::context::{Context, LINK_AND_IP};
+use crate::context::LINK_AND_IP;
 use crate::group_set::GroupSet;
 use crate::shared::Shared;
 use crate::stats::StackStats;
@@ -120,8 +120,8 @@ fn parse_link(
     let link = EthernetView::parse(mbuf.bytes())?;
     let ours = link.dst() == shared.config.mac;
     match link.ethertype() {
-        EtherType::Ipv4 if ours => {}
-        EtherType::Arp if ours || link.dst().is_broadcast() => return Ok(Parsed::Arp),
+        EtherType::IPV4 if ours => {}
+        EtherType::ARP if ours || link.dst().is_broadcast() => return Ok(Parsed::Arp),
         _ => {
             stats.not_for_us += 1;
             return Ok(Parsed::Drop);
@@ -143,10 +143,10 @@ fn parse_link(
     let at = (EthernetRepr::HEADER_LEN + ip.header_len()) as u16;
     let len = ip.payload().len() as u16;
     match ip.protocol() {
-        Protocol::Tcp => parse_tcp(mbuf, at as usize, len as usize, src, here, verified, shared),
-        Protocol::Udp => Ok(Parsed::Udp { at, len, src }),
-        Protocol::Icmp => Ok(Parsed::Icmp { at, len, src }),
-        Protocol::Other(_) => Ok(Parsed::UnknownProtocol { src }),
+        Protocol::TCP => parse_tcp(mbuf, at as usize, len as usize, src, here, verified, shared),
+        Protocol::UDP => Ok(Parsed::Udp { at, len, src }),
+        Protocol::ICMP => Ok(Parsed::Icmp { at, len, src }),
+        _ => Ok(Parsed::UnknownProtocol { src }),
     }
 }
 
@@ -214,9 +214,4 @@ fn parse_tcp(
 pub(crate) fn quotation(frame: &[u8]) -> &[u8] {
     let end = frame.len().min(LINK_AND_IP + 40 + 8);
     frame.get(EthernetRepr::HEADER_LEN..end).unwrap_or(&[])
-}
-
-/// Frees a frame.
-pub(crate) fn discard(mbuf: Mbuf, ctx: &mut Context<'_>) {
-    ctx.pool.free(mbuf);
 }

@@ -15,7 +15,7 @@ use crate::elsewhere::Elsewhere;
 use crate::execute::{self, Batch};
 use crate::group_set::GroupSet;
 use crate::groups::{self, Groups, group_mut};
-use crate::input::{Parsed, discard, parse_any, parse_established};
+use crate::input::{Parsed, parse_any, parse_established};
 use crate::shared::{FLOW_GROUPS, Shared};
 use crate::stats::StackStats;
 use crate::tcp::conn::Place;
@@ -452,7 +452,7 @@ fn other(groups: &mut Groups, found: &Parsed, mbuf: Mbuf, ctx: &mut Context<'_>)
     match *found {
         Parsed::Tcp { ref segment } => match group_mut(groups, Shared::group_of(segment.hash)) {
             Some(group) => segment::arrive(group, segment, mbuf, ctx),
-            None => discard(mbuf, ctx),
+            None => ctx.pool.free(mbuf),
         },
         Parsed::Arp => arp::arrive(mbuf, ctx),
         Parsed::Icmp { at, len, src } => {
@@ -462,10 +462,10 @@ fn other(groups: &mut Groups, found: &Parsed, mbuf: Mbuf, ctx: &mut Context<'_>)
             udp::arrive(mbuf, at as usize, len as usize, src, ctx);
         }
         Parsed::UnknownProtocol { src } => {
-            icmp::unreachable(UnreachableCode::Protocol, &mbuf, src, ctx);
-            discard(mbuf, ctx);
+            icmp::unreachable(UnreachableCode::PROTOCOL, &mbuf, src, ctx);
+            ctx.pool.free(mbuf);
         }
-        Parsed::Drop | Parsed::Established { .. } | Parsed::Elsewhere(_) => discard(mbuf, ctx),
+        Parsed::Drop | Parsed::Established { .. } | Parsed::Elsewhere(_) => ctx.pool.free(mbuf),
     }
 }
 

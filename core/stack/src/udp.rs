@@ -23,7 +23,7 @@ pub(crate) fn arrive(mut mbuf: Mbuf, at: usize, len: usize, src: Ipv4Addr, ctx: 
     }
     let (local_port, peer) = (udp.dst_port(), Endpoint::new(src, udp.src_port()));
     if !config.udp_bind.contains(&local_port) {
-        icmp::unreachable(UnreachableCode::Port, &mbuf, src, ctx);
+        icmp::unreachable(UnreachableCode::PORT, &mbuf, src, ctx);
         return ctx.pool.free(mbuf);
     }
     if !ctx.shared.access.permits(Direction::In, Transport::Udp, peer, local_port, ctx.now) {
@@ -82,7 +82,7 @@ pub(crate) fn send(
         }
     }
     ctx.stats.udp_out += 1;
-    ctx.send_ip(mbuf, peer.addr, Protocol::Udp);
+    ctx.send_ip(mbuf, peer.addr, Protocol::UDP);
 }
 
 fn unsendable(ctx: &mut Context<'_>) {

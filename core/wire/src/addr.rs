@@ -112,15 +112,8 @@ impl From<Endpoint> for SocketAddrV4 {
 }
 
 /// Text that was not the address it should be; says which form was expected.
-#[derive(Debug, Copy, Clone, PartialEq, Eq)]
+#[derive(Debug, Copy, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("cannot read address: expected {expected}")]
 pub struct ParseAddrError {
     expected: &'static str,
 }
-
-impl fmt::Display for ParseAddrError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "cannot read address: expected {}", self.expected)
-    }
-}
-
-impl core::error::Error for ParseAddrError {}

@@ -29,9 +29,9 @@ const PROTOCOL_IPV4: u16 = 0x0800;
 #[derive(Debug, Copy, Clone, PartialEq, Eq, Hash)]
 pub enum ArpOperation {
     /// Asks who has the target address.
-    Request,
+    Request = 1,
     /// Tells the sender's address.
-    Reply,
+    Reply = 2,
 }
 
 /// The meaning of an ARP packet.
@@ -85,16 +85,12 @@ impl ArpRepr {
     /// # Panics
     /// When `out` has fewer than 28 bytes.
     pub fn emit(&self, out: &mut [u8]) {
-        let operation: u16 = match self.operation {
-            ArpOperation::Request => 1,
-            ArpOperation::Reply => 2,
-        };
         let raw = Raw {
             hardware: HARDWARE_ETHERNET.into(),
             protocol: PROTOCOL_IPV4.into(),
             hardware_len: 6,
             protocol_len: 4,
-            operation: operation.into(),
+            operation: (self.operation as u16).into(),
             sender_mac: self.sender_mac.0,
             sender_ip: self.sender_ip.octets(),
             target_mac: self.target_mac.0,

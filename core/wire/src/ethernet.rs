@@ -16,41 +16,17 @@ struct Raw {
     ethertype: U16,
 }
 
-/// What the payload of a frame is.
+/// What the payload of a frame is: a number above 1,535, else an 802.3 length.
 #[derive(Debug, Copy, Clone, PartialEq, Eq, Hash)]
-pub enum EtherType {
-    /// 0x0800
-    Ipv4,
-    /// 0x0806
-    Arp,
-    /// 0x86dd
-    Ipv6,
-    /// Anything else, VLAN tags and 802.3 lengths included.
-    Other(u16),
-}
+pub struct EtherType(pub u16);
 
-impl From<u16> for EtherType {
-    #[inline]
-    fn from(value: u16) -> Self {
-        match value {
-            0x0800 => EtherType::Ipv4,
-            0x0806 => EtherType::Arp,
-            0x86dd => EtherType::Ipv6,
-            other => EtherType::Other(other),
-        }
-    }
-}
-
-impl From<EtherType> for u16 {
-    #[inline]
-    fn from(value: EtherType) -> Self {
-        match value {
-            EtherType::Ipv4 => 0x0800,
-            EtherType::Arp => 0x0806,
-            EtherType::Ipv6 => 0x86dd,
-            EtherType::Other(other) => other,
-        }
-    }
+impl EtherType {
+    /// IPv4.
+    pub const IPV4: Self = Self(0x0800);
+    /// ARP.
+    pub const ARP: Self = Self(0x0806);
+    /// IPv6.
+    pub const IPV6: Self = Self(0x86dd);
 }
 
 /// A received frame that is long enough to have a header.
@@ -86,7 +62,7 @@ impl<'a> EthernetView<'a> {
     /// What the payload is.
     #[inline]
     pub fn ethertype(&self) -> EtherType {
-        self.raw.ethertype.get().into()
+        EtherType(self.raw.ethertype.get())
     }
 
     /// The bytes after the header, link padding included.
@@ -127,6 +103,6 @@ impl EthernetRepr {
         let out = &mut out[..Self::HEADER_LEN];
         out[..6].copy_from_slice(&self.dst.0);
         out[6..12].copy_from_slice(&self.src.0);
-        out[12..].copy_from_slice(&u16::from(self.ethertype).to_be_bytes());
+        out[12..].copy_from_slice(&self.ethertype.0.to_be_bytes());
     }
 }

@@ -27,80 +27,32 @@ const PARAMETER_PROBLEM: u8 = 12;
 
 /// Why a destination is unreachable (RFC 792, RFC 1122 §3.2.2.1).
 #[derive(Debug, Copy, Clone, PartialEq, Eq, Hash)]
-pub enum UnreachableCode {
-    /// 0: no route to the network.
-    Net,
-    /// 1: the host does not answer.
-    Host,
-    /// 2: the host has no such protocol.
-    Protocol,
-    /// 3: the host has nothing on this port.
-    Port,
-    /// 4: too large for the next hop and not to be fragmented (RFC 1191).
-    FragmentationNeeded,
-    /// 5: the source route failed.
-    SourceRouteFailed,
-    /// Any other code.
-    Other(u8),
-}
+pub struct UnreachableCode(pub u8);
 
-impl From<u8> for UnreachableCode {
-    fn from(value: u8) -> Self {
-        match value {
-            0 => UnreachableCode::Net,
-            1 => UnreachableCode::Host,
-            2 => UnreachableCode::Protocol,
-            3 => UnreachableCode::Port,
-            4 => UnreachableCode::FragmentationNeeded,
-            5 => UnreachableCode::SourceRouteFailed,
-            other => UnreachableCode::Other(other),
-        }
-    }
-}
-
-impl From<UnreachableCode> for u8 {
-    fn from(value: UnreachableCode) -> Self {
-        match value {
-            UnreachableCode::Net => 0,
-            UnreachableCode::Host => 1,
-            UnreachableCode::Protocol => 2,
-            UnreachableCode::Port => 3,
-            UnreachableCode::FragmentationNeeded => 4,
-            UnreachableCode::SourceRouteFailed => 5,
-            UnreachableCode::Other(other) => other,
-        }
-    }
+impl UnreachableCode {
+    /// No route to the network.
+    pub const NET: Self = Self(0);
+    /// The host does not answer.
+    pub const HOST: Self = Self(1);
+    /// The host has no such protocol.
+    pub const PROTOCOL: Self = Self(2);
+    /// The host has nothing on this port.
+    pub const PORT: Self = Self(3);
+    /// Too large for the next hop and not to be fragmented (RFC 1191).
+    pub const FRAGMENTATION_NEEDED: Self = Self(4);
+    /// The source route failed.
+    pub const SOURCE_ROUTE_FAILED: Self = Self(5);
 }
 
 /// Which time was exceeded (RFC 792).
 #[derive(Debug, Copy, Clone, PartialEq, Eq, Hash)]
-pub enum TimeExceededCode {
-    /// 0: the time to live ran out in transit.
-    TtlExpired,
-    /// 1: not all fragments arrived in time.
-    Reassembly,
-    /// Any other code.
-    Other(u8),
-}
+pub struct TimeExceededCode(pub u8);
 
-impl From<u8> for TimeExceededCode {
-    fn from(value: u8) -> Self {
-        match value {
-            0 => TimeExceededCode::TtlExpired,
-            1 => TimeExceededCode::Reassembly,
-            other => TimeExceededCode::Other(other),
-        }
-    }
-}
-
-impl From<TimeExceededCode> for u8 {
-    fn from(value: TimeExceededCode) -> Self {
-        match value {
-            TimeExceededCode::TtlExpired => 0,
-            TimeExceededCode::Reassembly => 1,
-            TimeExceededCode::Other(other) => other,
-        }
-    }
+impl TimeExceededCode {
+    /// The time to live ran out in transit.
+    pub const TTL_EXPIRED: Self = Self(0);
+    /// Not all fragments arrived in time.
+    pub const REASSEMBLY: Self = Self(1);
 }
 
 /// The meaning of an ICMP header.
@@ -124,7 +76,7 @@ pub enum IcmpRepr {
     DestUnreachable {
         /// Why.
         code: UnreachableCode,
-        /// Bytes that the next hop carries, for `FragmentationNeeded` (RFC 1191 §4; zero from old routers); zero for
+        /// Bytes that the next hop carries, for `FRAGMENTATION_NEEDED` (RFC 1191 §4; zero from old routers); zero for
         /// every other code.
         next_hop_mtu: u16,
     },
@@ -175,11 +127,10 @@ impl IcmpRepr {
             IcmpRepr::EchoRequest { ident, seq } => (ECHO_REQUEST, 0, ident, seq),
             IcmpRepr::EchoReply { ident, seq } => (ECHO_REPLY, 0, ident, seq),
             IcmpRepr::DestUnreachable { code, next_hop_mtu } => {
-                let mtu =
-                    if code == UnreachableCode::FragmentationNeeded { next_hop_mtu } else { 0 };
-                (DEST_UNREACHABLE, code.into(), 0, mtu)
+                let is_told = code == UnreachableCode::FRAGMENTATION_NEEDED;
+                (DEST_UNREACHABLE, code.0, 0, if is_told { next_hop_mtu } else { 0 })
             }
-            IcmpRepr::TimeExceeded { code } => (TIME_EXCEEDED, code.into(), 0, 0),
+            IcmpRepr::TimeExceeded { code } => (TIME_EXCEEDED, code.0, 0, 0),
             IcmpRepr::ParameterProblem { pointer } => {
                 (PARAMETER_PROBLEM, 0, u16::from_be_bytes([pointer, 0]), 0)
             }
@@ -230,11 +181,11 @@ impl<'a> IcmpView<'a> {
             (ECHO_REQUEST, 0) => IcmpRepr::EchoRequest { ident: high, seq: low },
             (ECHO_REPLY, 0) => IcmpRepr::EchoReply { ident: high, seq: low },
             (DEST_UNREACHABLE, code) => {
-                let code = UnreachableCode::from(code);
-                let known = code == UnreachableCode::FragmentationNeeded;
+                let code = UnreachableCode(code);
+                let known = code == UnreachableCode::FRAGMENTATION_NEEDED;
                 IcmpRepr::DestUnreachable { code, next_hop_mtu: if known { low } else { 0 } }
             }
-            (TIME_EXCEEDED, code) => IcmpRepr::TimeExceeded { code: code.into() },
+            (TIME_EXCEEDED, code) => IcmpRepr::TimeExceeded { code: TimeExceededCode(code) },
             (PARAMETER_PROBLEM, 0) => IcmpRepr::ParameterProblem { pointer: (high >> 8) as u8 },
             (kind, code) => {
                 IcmpRepr::Other { kind, code, rest: u32::from(high) << 16 | u32::from(low) }

@@ -41,39 +41,15 @@ pub const ECN_CE: u8 = 0b11;
 
 /// What the payload of a datagram is.
 #[derive(Debug, Copy, Clone, PartialEq, Eq, Hash)]
-pub enum Protocol {
-    /// 1
-    Icmp,
-    /// 6
-    Tcp,
-    /// 17
-    Udp,
-    /// Anything else.
-    Other(u8),
-}
+pub struct Protocol(pub u8);
 
-impl From<u8> for Protocol {
-    #[inline]
-    fn from(value: u8) -> Self {
-        match value {
-            1 => Protocol::Icmp,
-            6 => Protocol::Tcp,
-            17 => Protocol::Udp,
-            other => Protocol::Other(other),
-        }
-    }
-}
-
-impl From<Protocol> for u8 {
-    #[inline]
-    fn from(value: Protocol) -> Self {
-        match value {
-            Protocol::Icmp => 1,
-            Protocol::Tcp => 6,
-            Protocol::Udp => 17,
-            Protocol::Other(other) => other,
-        }
-    }
+impl Protocol {
+    /// ICMP.
+    pub const ICMP: Self = Self(1);
+    /// TCP.
+    pub const TCP: Self = Self(6);
+    /// UDP.
+    pub const UDP: Self = Self(17);
 }
 
 /// A received datagram whose lengths hold together.
@@ -131,7 +107,7 @@ impl<'a> Ipv4View<'a> {
     /// What the payload is.
     #[inline]
     pub fn protocol(&self) -> Protocol {
-        self.raw.protocol.into()
+        Protocol(self.raw.protocol)
     }
 
     /// Remaining hops.
@@ -235,6 +211,13 @@ impl Ipv4Repr {
     /// Most bytes that fit behind the header in one datagram.
     pub const MAX_PAYLOAD_LEN: usize = u16::MAX as usize - Self::HEADER_LEN;
 
+    /// The header of a host's own packet: a time to live of 64, not to be fragmented.
+    #[inline]
+    pub const fn new(src: Ipv4Addr, dst: Ipv4Addr, protocol: Protocol, payload_len: usize) -> Self {
+        let (ttl, ident, dscp_ecn, dont_fragment) = (64, 0, 0, true);
+        Ipv4Repr { src, dst, protocol, ttl, ident, dscp_ecn, dont_fragment, payload_len }
+    }
+
     /// The meaning of a received header, options left out. A fragment has no such meaning: look at `is_fragment`
     /// first.
     #[inline]
@@ -260,7 +243,7 @@ impl Ipv4Repr {
     pub fn emit(&self, out: &mut [u8]) {
         let total_len = (Self::HEADER_LEN + self.payload_len) as u16;
         let flags_fragment = if self.dont_fragment { DONT_FRAGMENT } else { 0 };
-        let protocol = u8::from(self.protocol);
+        let Protocol(protocol) = self.protocol;
         // Summed from the values, not from the bytes just stored: a wide load behind narrow stores would stall.
         // The sum of ten 16-bit words and their halves cannot leave 64 bits.
         let sum = u64::from(u16::from_be_bytes([VERSION_IHL, self.dscp_ecn]))
@@ -303,7 +286,7 @@ pub(crate) fn pseudo_header_words(
     len: usize,
 ) -> u64 {
     // Protocol and length are added as values: both are below 2^16, their sum is below 2^32.
-    let protocol_len = u32::from(u8::from(protocol)).wrapping_add(len as u32);
+    let protocol_len = u32::from(protocol.0).wrapping_add(len as u32);
     u64::from(u32::from_ne_bytes(src.octets()))
         + u64::from(u32::from_ne_bytes(dst.octets()))
         + u64::from(protocol_len.to_be())

@@ -9,14 +9,14 @@
 //!
 //! fn destination_port(frame: &[u8]) -> Result<u16, WireError> {
 //!     let ethernet = EthernetView::parse(frame)?;
-//!     if ethernet.ethertype() != EtherType::Ipv4 {
+//!     if ethernet.ethertype() != EtherType::IPV4 {
 //!         return Err(WireError::Unsupported);
 //!     }
 //!     let ip = Ipv4View::parse(ethernet.payload())?;
 //!     if !ip.verify_checksum() {
 //!         return Err(WireError::Checksum);
 //!     }
-//!     if ip.protocol() != Protocol::Tcp || ip.is_fragment() {
+//!     if ip.protocol() != Protocol::TCP || ip.is_fragment() {
 //!         return Err(WireError::Unsupported);
 //!     }
 //!     let tcp = TcpView::parse(ip.payload())?;
@@ -66,27 +66,18 @@ pub use toeplitz::{MICROSOFT_KEY, Toeplitz, toeplitz_reference};
 pub use udp::{UdpRepr, UdpView, emit_udp_packet};
 
 /// Why bytes from the network were not accepted. The packet is to be dropped and counted under this name.
-#[derive(Debug, Copy, Clone, PartialEq, Eq, Hash)]
+#[derive(Debug, Copy, Clone, PartialEq, Eq, Hash, thiserror::Error)]
 pub enum WireError {
     /// The buffer ends before the header, or before the length that the header claims.
+    #[error("packet ends before the length its header claims")]
     Truncated,
     /// A field contradicts another field or the format's definition.
+    #[error("packet header contradicts its own format")]
     Malformed,
     /// The checksum over the header or message is wrong.
+    #[error("packet checksum is wrong")]
     Checksum,
     /// Well formed, but a variant that this crate does not interpret.
+    #[error("packet format is not supported")]
     Unsupported,
 }
-
-impl core::fmt::Display for WireError {
-    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.write_str(match self {
-            WireError::Truncated => "packet ends before the length its header claims",
-            WireError::Malformed => "packet header contradicts its own format",
-            WireError::Checksum => "packet checksum is wrong",
-            WireError::Unsupported => "packet format is not supported",
-        })
-    }
-}
-
-impl core::error::Error for WireError {}

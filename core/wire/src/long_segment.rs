@@ -11,8 +11,8 @@
 //! #     let tcp = TcpRepr { src_port: 1, dst_port: 2, seq: SeqNumber(5), ack: SeqNumber(6), flags: TcpFlags::ACK,
 //! #         window: 9, options: TcpOptions::default() };
 //! #     let mut frame = vec![0; 54];
-//! #     EthernetRepr { dst: MacAddr::default(), src: MacAddr::default(), ethertype: EtherType::Ipv4 }.emit(&mut frame);
-//! #     Ipv4Repr { src, dst, protocol: Protocol::Tcp, ttl: 64, ident: 1, dscp_ecn: 0, dont_fragment: true,
+//! #     EthernetRepr { dst: MacAddr::default(), src: MacAddr::default(), ethertype: EtherType::IPV4 }.emit(&mut frame);
+//! #     Ipv4Repr { src, dst, protocol: Protocol::TCP, ttl: 64, ident: 1, dscp_ecn: 0, dont_fragment: true,
 //! #         payload_len: 120 }.emit(&mut frame[14..]);
 //! #     tcp.emit(&mut frame[34..], src, dst, 100, Sum::of(&payload));
 //! #     frame.extend(payload);
@@ -79,7 +79,7 @@ impl LongSegment {
     /// the first buffer ends before the headers do; `Malformed` where lengths contradict each other.
     pub fn parse(first: &[u8], frame_len: usize) -> Result<Self, WireError> {
         let link = EthernetView::parse(first)?;
-        if link.ethertype() != EtherType::Ipv4 {
+        if link.ethertype() != EtherType::IPV4 {
             return Err(WireError::Unsupported);
         }
         let packet = link.payload();
@@ -98,7 +98,7 @@ impl LongSegment {
         let alone_len = ((ip_len + tcp_len) as u16).to_be_bytes();
         alone[LINK + TOTAL_LEN..][..2].copy_from_slice(&alone_len);
         let ip = Ipv4View::parse(&alone[LINK..len])?;
-        if ip.protocol() != Protocol::Tcp || ip.is_fragment() {
+        if ip.protocol() != Protocol::TCP || ip.is_fragment() {
             return Err(WireError::Unsupported);
         }
         let tcp = TcpView::parse(ip.payload())?;
@@ -127,7 +127,7 @@ impl LongSegment {
     pub fn is_valid(&self, payload: Sum) -> bool {
         let (ip, tcp) = self.headers[LINK..self.headers_len()].split_at(self.ip_len);
         let len = self.tcp_len + self.payload_len;
-        let segment = pseudo_header_sum(self.src, self.dst, Protocol::Tcp, len).add(Sum::of(tcp));
+        let segment = pseudo_header_sum(self.src, self.dst, Protocol::TCP, len).add(Sum::of(tcp));
         Sum::of(ip).is_valid() && segment.add(payload).is_valid()
     }
 
@@ -159,7 +159,7 @@ impl LongSegment {
         let seq = self.seq + at as u32;
         tcp[SEQ..][..4].copy_from_slice(&seq.0.to_be_bytes());
         tcp[TCP_CHECKSUM..][..2].fill(0);
-        let segment = pseudo_header_sum(self.src, self.dst, Protocol::Tcp, self.tcp_len + len)
+        let segment = pseudo_header_sum(self.src, self.dst, Protocol::TCP, self.tcp_len + len)
             .add(Sum::of(tcp));
         let checksum = segment.add(sum).finish();
         tcp[TCP_CHECKSUM..][..2].copy_from_slice(&checksum.to_be_bytes());

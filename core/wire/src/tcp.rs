@@ -252,7 +252,7 @@ impl<'a> TcpView<'a> {
     /// Whether the checksum over pseudo-header and segment is right (RFC 9293 §3.1).
     #[inline]
     pub fn verify_checksum(&self, src: Ipv4Addr, dst: Ipv4Addr) -> bool {
-        pseudo_header_sum(src, dst, Protocol::Tcp, self.segment.len())
+        pseudo_header_sum(src, dst, Protocol::TCP, self.segment.len())
             .add(Sum::of(self.segment))
             .is_valid()
     }
@@ -403,7 +403,7 @@ impl TcpRepr {
                 const LEN: usize = size_of::<RawWithTimestamp>();
                 // Summed from the values, not from the bytes just stored: a wide load behind narrow stores would
                 // stall.
-                let words = pseudo_header_words(src, dst, Protocol::Tcp, LEN + payload_len)
+                let words = pseudo_header_words(src, dst, Protocol::TCP, LEN + payload_len)
                     + u64::from(ALIGNED_TIMESTAMP.to_be())
                     + u64::from(timestamp.value.to_be())
                     + u64::from(timestamp.echo.to_be());
@@ -434,7 +434,7 @@ impl TcpRepr {
         self.options.emit(options);
         // Options have a length of a multiple of four, so the payload starts at an even offset.
         let rest = payload_sum.add(Sum::of(options));
-        let words = pseudo_header_words(src, dst, Protocol::Tcp, len + payload_len);
+        let words = pseudo_header_words(src, dst, Protocol::TCP, len + payload_len);
         header.copy_from_slice(self.raw(len, words, rest).as_bytes());
     }
 

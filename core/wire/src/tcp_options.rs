@@ -37,8 +37,8 @@ pub struct Timestamp {
 }
 
 /// Up to four blocks of received sequence space, left edge and the number after the right edge (RFC 2018 §3); the
-/// first reports the most recent segment. Reads as a slice.
-#[derive(Debug, Copy, Clone, Default)]
+/// first reports the most recent segment. Reads as a slice; what is behind it is zero.
+#[derive(Debug, Copy, Clone, Default, PartialEq, Eq)]
 pub struct SackBlocks {
     blocks: [(SeqNumber, SeqNumber); MAX_SACK_BLOCKS],
     count: u8,
@@ -73,14 +73,6 @@ impl Deref for SackBlocks {
         self.as_slice()
     }
 }
-
-impl PartialEq for SackBlocks {
-    fn eq(&self, other: &Self) -> bool {
-        self.as_slice() == other.as_slice()
-    }
-}
-
-impl Eq for SackBlocks {}
 
 impl FromIterator<(SeqNumber, SeqNumber)> for SackBlocks {
     /// The first four blocks; later ones are left out.

@@ -46,7 +46,7 @@ impl<'a> UdpView<'a> {
             return true;
         }
         let len = size_of::<Raw>() + self.payload.len();
-        pseudo_header_sum(src, dst, Protocol::Udp, len)
+        pseudo_header_sum(src, dst, Protocol::UDP, len)
             .add(Sum::of(self.raw.as_bytes()))
             .add(Sum::of(self.payload))
             .is_valid()
@@ -114,7 +114,7 @@ impl UdpRepr {
     #[inline]
     pub fn emit(&self, out: &mut [u8], src: Ipv4Addr, dst: Ipv4Addr, payload_sum: Sum) {
         let len = Self::HEADER_LEN + self.payload_len;
-        let checksum = pseudo_header_sum(src, dst, Protocol::Udp, len)
+        let checksum = pseudo_header_sum(src, dst, Protocol::UDP, len)
             .add_u16(self.src_port)
             .add_u16(self.dst_port)
             .add_u16(len as u16)
@@ -138,17 +138,7 @@ impl UdpRepr {
 /// When `out` has fewer bytes than the payload and 28.
 pub fn emit_udp_packet(out: &mut [u8], from: Endpoint, to: Endpoint, payload: &[u8]) -> usize {
     let datagram_len = UdpRepr::HEADER_LEN + payload.len();
-    let ip = Ipv4Repr {
-        src: from.addr,
-        dst: to.addr,
-        protocol: Protocol::Udp,
-        ttl: 64,
-        ident: 0,
-        dscp_ecn: 0,
-        dont_fragment: true,
-        payload_len: datagram_len,
-    };
-    ip.emit(out);
+    Ipv4Repr::new(from.addr, to.addr, Protocol::UDP, datagram_len).emit(out);
     let (udp, rest) = out[Ipv4Repr::HEADER_LEN..].split_at_mut(UdpRepr::HEADER_LEN);
     rest[..payload.len()].copy_from_slice(payload);
     let repr = UdpRepr { src_port: from.port, dst_port: to.port, payload_len: payload.len() };

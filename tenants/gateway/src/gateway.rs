@@ -228,7 +228,7 @@ impl<N: Nic> Gateway<N> {
             return Err(Refusal::Busy);
         }
         let Links { local: src, remote: dst } = self.config.links;
-        EthernetRepr { src, dst, ethertype: EtherType::Ipv6 }.emit(&mut self.frame[..header]);
+        EthernetRepr { src, dst, ethertype: EtherType::IPV6 }.emit(&mut self.frame[..header]);
         let mut mbuf = self.pool.alloc().map_err(|_| Refusal::Busy)?;
         if mbuf.append(&self.frame[..header + len]).is_err() {
             self.pool.free(mbuf);
@@ -244,7 +244,7 @@ impl<N: Nic> Gateway<N> {
         let mut inner = std::mem::take(&mut self.inner);
         let packet = EthernetView::parse(frame)
             .ok()
-            .filter(|view| view.ethertype() == EtherType::Ipv6)
+            .filter(|view| view.ethertype() == EtherType::IPV6)
             .and_then(|view| self.parts.exit.serve(view.payload(), &mut inner).ok());
         match packet {
             Some(len) => self.deliver(&inner[..len]),

@@ -115,7 +115,7 @@ impl Testbed {
         let frame = frames.remove(0);
         let view = EthernetView::parse(frame.bytes()).expect("a frame");
         assert_eq!((view.src(), view.dst()), (self.links.local, self.links.remote));
-        assert_eq!(view.ethertype(), EtherType::Ipv6);
+        assert_eq!(view.ethertype(), EtherType::IPV6);
         let mut inner = vec![0; 2_048];
         let len = self.exit.serve(view.payload(), &mut inner).expect("ours, and well made");
         inner.truncate(len);
@@ -133,7 +133,7 @@ impl Testbed {
 
     fn send_frame(&mut self, frame: &mut [u8]) {
         let Links { local: dst, remote: src } = self.links;
-        EthernetRepr { src, dst, ethertype: EtherType::Ipv6 }.emit(&mut frame[..14]);
+        EthernetRepr { src, dst, ethertype: EtherType::IPV6 }.emit(&mut frame[..14]);
         let mut mbuf = self.pool.alloc().expect("a chunk");
         mbuf.append(frame).expect("fits");
         let mut frames = Vec::from([mbuf.into_tx()]);

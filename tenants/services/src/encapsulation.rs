@@ -14,7 +14,7 @@
 //! let header = wire::Ipv4Repr {
 //!     src: [10, 0, 0, 1].into(),
 //!     dst: [10, 0, 0, 2].into(),
-//!     protocol: wire::Protocol::Udp,
+//!     protocol: wire::Protocol::UDP,
 //!     ttl: 64,
 //!     ident: 0,
 //!     dscp_ecn: 0,
@@ -156,8 +156,8 @@ impl Encapsulation {
         reply: &mut [u8],
     ) -> Result<usize, Refused> {
         let view = EthernetView::parse(frame).map_err(Refused::at(Layer::Ethernet))?;
-        if view.ethertype() != EtherType::Ipv4 {
-            let found = view.ethertype().into();
+        if view.ethertype() != EtherType::IPV4 {
+            let found = view.ethertype().0;
             return Err(Refused::Protocol { layer: Layer::Ethernet, found });
         }
         let link_len = EthernetRepr::HEADER_LEN;
@@ -166,7 +166,7 @@ impl Encapsulation {
         let (link, packet) =
             reply.split_at_mut_checked(link_len).ok_or(Refused::ReplyRoom { needed, room })?;
         let length = self.serve(view.payload(), packet)?;
-        EthernetRepr { src, dst, ethertype: EtherType::Ipv6 }.emit(link);
+        EthernetRepr { src, dst, ethertype: EtherType::IPV6 }.emit(link);
         Ok(link_len + length)
     }
 

@@ -303,10 +303,10 @@ impl Steerable {
             return Err(Refused::Fragment);
         }
         let (layer, header_len, checksum_at) = match packet.protocol() {
-            Protocol::Tcp => (Layer::Tcp, TCP_LEN, TCP_CHECKSUM),
-            Protocol::Udp => (Layer::Udp, UDP_LEN, UDP_CHECKSUM),
+            Protocol::TCP => (Layer::Tcp, TCP_LEN, TCP_CHECKSUM),
+            Protocol::UDP => (Layer::Udp, UDP_LEN, UDP_CHECKSUM),
             other => {
-                let found = u8::from(other).into();
+                let found = other.0.into();
                 return Err(Refused::Protocol { layer: Layer::Ipv4, found });
             }
         };
@@ -316,7 +316,7 @@ impl Steerable {
         let key = u128::from(packet.src().to_bits()) << 96
             | u128::from(packet.dst().to_bits()) << 64
             | u128::from(ports) << 32
-            | u128::from(u8::from(packet.protocol()));
+            | u128::from(packet.protocol().0);
         let checksum_at = (!has_none).then_some(packet.header_len() + checksum_at);
         Ok(Steerable { key, total_len: packet.total_len(), checksum_at })
     }
@@ -343,7 +343,7 @@ impl Service for Steering {
         };
         update(IPV4_CHECKSUM, false);
         if let Some(at) = packet.checksum_at {
-            update(at, packet.key as u8 == u8::from(Protocol::Udp));
+            update(at, packet.key as u8 == Protocol::UDP.0);
         }
         Ok(packet.total_len)
     }

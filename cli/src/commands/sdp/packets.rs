@@ -114,7 +114,7 @@ pub fn packets(args: &PacketArgs, stop: &AtomicBool) -> anyhow::Result<()> {
 fn parse(packet: &[u8]) -> Option<(Endpoint, Endpoint, &[u8])> {
     let ip = Ipv4View::parse(packet).ok().filter(Ipv4View::verify_checksum)?;
     let udp = UdpView::parse(ip.payload()).ok()?;
-    let sound = ip.protocol() == wire::Protocol::Udp && udp.verify_checksum(ip.src(), ip.dst());
+    let sound = ip.protocol() == wire::Protocol::UDP && udp.verify_checksum(ip.src(), ip.dst());
     let (from, to) =
         (Endpoint::new(ip.src(), udp.src_port()), Endpoint::new(ip.dst(), udp.dst_port()));
     sound.then_some((from, to, udp.payload()))

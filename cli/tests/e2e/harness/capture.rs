@@ -68,14 +68,14 @@ impl Sent {
             self.malformed += 1;
             return;
         };
-        if ethernet.ethertype() != EtherType::Ipv4 {
+        if ethernet.ethertype() != EtherType::IPV4 {
             return;
         }
         let Ok(ip) = Ipv4View::parse(ethernet.payload()) else {
             self.malformed += 1;
             return;
         };
-        if ip.protocol() != Protocol::Tcp {
+        if ip.protocol() != Protocol::TCP {
             return;
         }
         let Ok(tcp) = TcpView::parse(ip.payload()) else {

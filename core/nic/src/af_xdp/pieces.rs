@@ -139,11 +139,11 @@ mod tests {
         };
         let mut frame = vec![0; 54];
         let mac = MacAddr::default();
-        EthernetRepr { dst: mac, src: mac, ethertype: EtherType::Ipv4 }.emit(&mut frame);
+        EthernetRepr { dst: mac, src: mac, ethertype: EtherType::IPV4 }.emit(&mut frame);
         let ip = Ipv4Repr {
             src: SRC,
             dst: DST,
-            protocol: Protocol::Tcp,
+            protocol: Protocol::TCP,
             ttl: 64,
             ident: 1,
             dscp_ecn: 0,

@@ -1,38 +1,20 @@
 //! Mapping a socket's rings.
 //!
-//! This module holds `unsafe` because it maps memory that the kernel shares with us. A mapping is
-//! owned by its ring and goes away with it.
+//! This module holds `unsafe` because it makes rings of memory that the kernel shares with us. A mapping is owned by its
+//! ring and goes away with it.
 #![allow(unsafe_code)]
 
 use std::os::fd::BorrowedFd;
-use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use rustix::mm::MapFlags;
 use rustix::net::xdp::{
     XDP_PGOFF_RX_RING, XDP_PGOFF_TX_RING, XDP_UMEM_PGOFF_COMPLETION_RING, XDP_UMEM_PGOFF_FILL_RING,
 };
 use rustix::net::xdp::{XdpDesc, XdpDescOptions, XdpMmapOffsets, XdpRingOffset};
 
+use crate::unsafe_mapping::Mapping;
 use crate::unsafe_ring::{Entry, RawRing, RingOffsets};
-
-/// A mapping, unmapped when dropped.
-#[derive(Debug)]
-pub(super) struct Mapping {
-    base: NonNull<u8>,
-    len: usize,
-}
-
-// SAFETY: a mapping is an address range that may be used and unmapped from any thread.
-unsafe impl Send for Mapping {}
-
-impl Drop for Mapping {
-    fn drop(&mut self) {
-        // SAFETY: mapped with this length by `map`; the ring that pointed into it is gone. A
-        // failure leaves the mapping, which is harmless.
-        let _ = unsafe { munmap(self.base.as_ptr().cast(), self.len) };
-    }
-}
 
 /// One of a socket's four rings.
 pub(super) type MappedRing<T> = RawRing<T, Mapping>;
@@ -92,20 +74,7 @@ impl Kind {
 }
 
 fn map_bytes(socket: BorrowedFd<'_>, kind: Kind, len: usize) -> rustix::io::Result<Mapping> {
-    let protection = ProtFlags::READ | ProtFlags::WRITE;
-    // SAFETY: a new mapping at an address that the kernel chooses.
-    let base = unsafe {
-        mmap(
-            std::ptr::null_mut(),
-            len,
-            protection,
-            MapFlags::SHARED | MapFlags::POPULATE,
-            socket,
-            kind.page_offset(),
-        )?
-    };
-    let base = NonNull::new(base.cast()).ok_or(rustix::io::Errno::FAULT)?;
-    Ok(Mapping { base, len })
+    Mapping::new(socket, len, MapFlags::POPULATE, kind.page_offset())
 }
 
 /// Whether a ring can be mapped as one of `frames` entries: the kernel refuses more than it has.
@@ -134,7 +103,7 @@ pub(super) fn map<T: Entry>(
     let mapping = map_bytes(socket, kind, len)?;
     // SAFETY: the mapping starts on a page, is `len` bytes long and lives with the ring, and only
     // the kernel and this ring use it.
-    unsafe { RawRing::new(mapping.base, len, offsets, frames, mapping) }
+    unsafe { RawRing::new(mapping.base(), len, offsets, frames, mapping) }
         .ok_or(rustix::io::Errno::INVAL)
 }
 

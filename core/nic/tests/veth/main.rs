@@ -153,7 +153,7 @@ fn frames_for_our_address_arrive_and_others_pass_to_the_kernel() {
         }
         for mbuf in out.drain(..) {
             let frame = EthernetView::parse(mbuf.bytes()).expect("a header");
-            if frame.ethertype() == EtherType::Arp {
+            if frame.ethertype() == EtherType::ARP {
                 let arp = ArpRepr::parse(frame.payload()).expect("ARP");
                 assert_eq!((arp.operation, arp.target_ip), (ArpOperation::Request, OWN));
                 assert_eq!(arp.sender_ip, PEER);
@@ -538,7 +538,7 @@ fn long_frames_come_in_several_chunks_and_become_segments() {
         let any = rustix::net::Protocol::from_raw(NonZeroU32::new(255).expect("not zero"));
         let raw = rustix::net::socket(AddressFamily::INET, SocketType::RAW, Some(any));
         let raw = raw.expect("a raw socket");
-        for protocol in [Protocol::Other(254), Protocol::Tcp] {
+        for protocol in [Protocol(254), Protocol::TCP] {
             let to = SocketAddrV4::new(OWN, 0);
             let packet = long_packet(&payload, protocol);
             rustix::net::sendto(&raw, &packet, SendFlags::empty(), &to).expect("sent");
@@ -554,7 +554,7 @@ fn long_frames_come_in_several_chunks_and_become_segments() {
         for mbuf in out.drain(..) {
             let link = EthernetView::parse(mbuf.bytes()).expect("a frame");
             if let Ok(ip) = Ipv4View::parse(link.payload())
-                && ip.protocol() == Protocol::Tcp
+                && ip.protocol() == Protocol::TCP
             {
                 let tcp = TcpView::parse(ip.payload()).expect("a segment");
                 assert!(ip.verify_checksum() && tcp.verify_checksum(PEER, OWN));

@@ -30,7 +30,7 @@ fn table(rig: &Rig, mac: MacAddr) -> SteerProgram {
 /// The entry of a frame, as the hash's definition has it. `None`: not IPv4.
 fn entry_of(frame: &[u8]) -> Option<usize> {
     let link = EthernetView::parse(frame).expect("a header");
-    if link.ethertype() != EtherType::Ipv4 {
+    if link.ethertype() != EtherType::IPV4 {
         return None;
     }
     let packet = Ipv4View::parse(link.payload()).expect("a packet");
@@ -39,7 +39,7 @@ fn entry_of(frame: &[u8]) -> Option<usize> {
         (u16::from_be_bytes([bytes[0], bytes[1]]), u16::from_be_bytes([bytes[2], bytes[3]]))
     };
     let hash = match packet.protocol() {
-        wire::Protocol::Tcp | wire::Protocol::Udp if !packet.is_fragment() => {
+        wire::Protocol::TCP | wire::Protocol::UDP if !packet.is_fragment() => {
             let (from, to) = ports(packet.payload());
             TOEPLITZ.hash_v4(src, dst, from, to)
         }

@@ -24,13 +24,6 @@ pub(crate) struct Sealed {
     pub(super) late_events: Vec<EventRecord>,
 }
 
-impl Sealed {
-    /// The group itself, of a stack that ends.
-    pub fn into_group(self) -> Box<FlowGroup> {
-        self.group
-    }
-}
-
 /// What a [`PackedGroup`](crate::PackedGroup) is made of.
 #[derive(Debug)]
 pub(crate) struct Baggage {

@@ -12,8 +12,8 @@ use clock::Instant;
 use domain::EventArray;
 use mem::Pool;
 
+use super::Stack;
 use super::leaving::{Ended, Leaving};
-use super::{Stack, baggage};
 use crate::context::Context;
 use crate::groups::{Groups, group_mut};
 use crate::shared::FLOW_GROUPS;
@@ -49,7 +49,7 @@ impl Stack {
         ended.untold += self.out.owed.len() as u64;
         let sealed = core::mem::take(&mut self.sealed);
         let mut groups = self.groups.into_iter().flatten().collect::<alloc::vec::Vec<_>>();
-        groups.extend(sealed.into_iter().map(baggage::Sealed::into_group));
+        groups.extend(sealed.into_iter().map(|sealed| sealed.group));
         self.out.elsewhere.clear(pool);
         for mut group in groups {
             for slot in 0..group.slots.capacity() {

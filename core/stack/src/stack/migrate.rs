@@ -76,36 +76,21 @@ impl Stack {
         let Self { out, sealed, .. } = self;
         let mut places = Places::new(sealed);
         let Outbox { pending, undelivered, again, late_events, .. } = out;
-        pending.retain(|place| match places.of(place.group) {
-            Some(sealed) => {
-                sealed.pending.push(place.slot);
-                false
-            }
-            None => true,
+        pending.retain(|place| {
+            let of = places.of(place.group).map(|sealed| &mut sealed.pending);
+            stays(of, place.slot)
         });
-        undelivered.retain(|place| match places.of(place.group) {
-            Some(sealed) => {
-                sealed.undelivered.push(place.slot);
-                false
-            }
-            None => true,
+        undelivered.retain(|place| {
+            let of = places.of(place.group).map(|sealed| &mut sealed.undelivered);
+            stays(of, place.slot)
         });
-        again.retain(|handle| match places.of(handle.group()) {
-            Some(sealed) => {
-                sealed.again.push(*handle);
-                false
-            }
-            None => true,
+        again.retain(|handle| {
+            let of = places.of(handle.group()).map(|sealed| &mut sealed.again);
+            stays(of, *handle)
         });
         late_events.retain(|record| {
-            let handle = record.connection();
-            match handle.and_then(|handle| places.of(handle.group())) {
-                Some(sealed) => {
-                    sealed.late_events.push(*record);
-                    false
-                }
-                None => true,
-            }
+            let of = record.connection().and_then(|handle| places.of(handle.group()));
+            stays(of.map(|sealed| &mut sealed.late_events), *record)
         });
     }
 
@@ -259,6 +244,13 @@ impl<'a> Places<'a> {
         let place = (*self.at.get(group as usize)?)?;
         self.sealed.get_mut(place as usize)
     }
+}
+
+/// Whether a note stays with the stack: it goes to a sealed group's notes, where it is about one.
+fn stays<T>(sealed: Option<&mut Vec<T>>, note: T) -> bool {
+    let Some(notes) = sealed else { return true };
+    notes.push(note);
+    false
 }
 
 /// Connections that are asked for ahead of their turn.

@@ -108,7 +108,7 @@ pub(crate) fn recv_done(
 pub(crate) fn close(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
     let (place, conn, _) = group.at(slot);
     match conn.state {
-        _ if !conn.flags.has(Flags::ACCEPTED) => reject(group, slot, ctx),
+        _ if !conn.flags.has(Flags::ACCEPTED) => abort(group, slot, ctx),
         State::Established | State::CloseWait => close::close(group, slot, ctx),
         _ => fail_on(place, conn, CallKind::Close, CallError::BadState, ctx),
     }
@@ -116,13 +116,5 @@ pub(crate) fn close(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
 
 /// `abort`.
 pub(crate) fn abort(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
-    if group.slots.hot(slot).flags.has(Flags::ACCEPTED) {
-        close::abort(group, slot, DeadReason::Aborted, ctx);
-    } else {
-        reject(group, slot, ctx);
-    }
-}
-
-fn reject(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
     close::abort(group, slot, DeadReason::Aborted, ctx);
 }

@@ -11,10 +11,11 @@ use crate::shared::FLOW_GROUPS;
 use crate::wheel::TimerEntries;
 
 /// States of RFC 9293 §3.3.2. LISTEN is not among them: a listening port is no connection.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, PartialOrd, Ord)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, PartialOrd, Ord)]
 #[repr(u8)]
 pub enum State {
     /// The slot is free.
+    #[default]
     Closed,
     /// We sent a SYN.
     SynSent,
@@ -152,7 +153,7 @@ const _: () = assert!(FLOW_GROUPS as u64 * Handle::MAX_SLOTS as u64 <= 1 << 32);
 
 /// What every segment of an established connection touches: two cache lines (asserted below).
 /// The first names the connection and receives, the second sends.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct Conn {
     /// The application's name for it.
@@ -221,40 +222,12 @@ pub struct Conn {
 const _: () = assert!(size_of::<Conn>() == 128);
 const _: () = assert!(core::mem::offset_of!(Conn, snd_una) == 64);
 
-impl Default for Conn {
-    fn default() -> Self {
-        Self {
-            cookie: Cookie(0),
-            flow: FlowKey::default(),
-            generation: 0,
-            flags: Flags::default(),
-            state: State::Closed,
-            backoff: 0,
-            snd_wscale: 0,
-            rcv_wscale: 0,
-            dup_acks: 0,
-            unacked_segments: 0,
-            rcv_nxt: SeqNumber(0),
-            rcv_adv: SeqNumber(0),
-            rcv_used: 0,
-            ts_recent: 0,
-            last_ack_sent: SeqNumber(0),
-            timer: TimerEntries::default(),
-            snd_una: SeqNumber(0),
-            snd_nxt: SeqNumber(0),
-            snd_end: SeqNumber(0),
-            snd_wnd: 0,
-            snd_wl1: SeqNumber(0),
-            snd_edge: SeqNumber(0),
-            cwnd: 0,
-            ssthresh: u32::MAX,
-            srtt_8: 0,
-            rttvar_4: 0,
-            rtx_at: 0,
-            mss: 536,
-            ack_at: 0,
-            sent: RetainedQueue::default(),
-        }
+impl Conn {
+    /// A slot's connection before its handshake.
+    #[inline]
+    pub fn new(generation: u32, flow: FlowKey) -> Self {
+        // The peer's segments have 536 bytes where it does not tell otherwise (RFC 9293 §3.7.1).
+        Self { generation, flow, ssthresh: u32::MAX, mss: 536, ..Self::default() }
     }
 }
 

@@ -79,7 +79,7 @@ pub(crate) struct TimeWait {
 }
 
 /// See the module's comment.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct FlowGroup {
     pub index: u16,
     pub slots: Slots,
@@ -97,15 +97,7 @@ pub(crate) struct FlowGroup {
 
 impl FlowGroup {
     pub fn new(index: u16) -> Self {
-        Self {
-            index,
-            slots: Slots::default(),
-            table: FlowTable::new(),
-            time_wait: VecDeque::new(),
-            in_time_wait: 0,
-            embryonic: 0,
-            received: 0,
-        }
+        Self { index, ..Self::default() }
     }
 
     /// The connection with these ends.
@@ -172,7 +164,7 @@ impl FlowGroup {
         let slot = self.slots.take()?;
         ctx.census.connections += 1;
         let conn = self.slots.hot(slot);
-        *conn = Conn { generation: conn.generation, flow, ..Conn::default() };
+        *conn = Conn::new(conn.generation, flow);
         self.table.insert(hash, slot);
         if let Some(register) = ctx.shared.register() {
             register.opened(self.index, slot, flow);

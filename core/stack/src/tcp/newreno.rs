@@ -124,7 +124,7 @@ mod tests {
             cwnd: 10_000,
             snd_wnd: 1 << 20,
             snd_nxt: SeqNumber(flight),
-            ..Conn::default()
+            ..Conn::new(0, wire::FlowKey::default())
         };
         (conn, Cold::default())
     }

@@ -97,18 +97,8 @@ fn write_headers(out: &mut [u8], conn: &Conn, segment: &Segment, shared: &Shared
     let (src, dst) = (shared.config.address, conn.flow.remote_addr());
     let (link, rest) = out.split_at_mut(EthernetRepr::HEADER_LEN);
     let (ip, tcp) = rest.split_at_mut(Ipv4Repr::HEADER_LEN);
-    EthernetRepr { dst: to, src: shared.config.mac, ethertype: EtherType::Ipv4 }.emit(link);
-    Ipv4Repr {
-        src,
-        dst,
-        protocol: Protocol::Tcp,
-        ttl: 64,
-        ident: 0,
-        dscp_ecn: 0,
-        dont_fragment: true,
-        payload_len: tcp.len() + segment.payload_len,
-    }
-    .emit(ip);
+    EthernetRepr { dst: to, src: shared.config.mac, ethertype: EtherType::IPV4 }.emit(link);
+    Ipv4Repr::new(src, dst, Protocol::TCP, tcp.len() + segment.payload_len).emit(ip);
     let has_ack = segment.flags.contains(TcpFlags::ACK);
     TcpRepr {
         src_port: conn.flow.local_port(),
@@ -337,6 +327,19 @@ pub(crate) fn sequence_len(meta: &TxMeta) -> u32 {
     meta.len as u32 + flags.contains(TcpFlags::SYN) as u32 + flags.contains(TcpFlags::FIN) as u32
 }
 
+/// What is noted about a new segment at the end of the send queue.
+#[inline(always)]
+fn unsent_meta(conn: &Conn, mbuf: &Mbuf, flags: TcpFlags, sum: Sum) -> TxMeta {
+    TxMeta {
+        sent_at_ns: 0,
+        payload_sum: sum.to_bits(),
+        seq: conn.snd_end.0,
+        len: mbuf.len() as u16,
+        flags: flags.0,
+        transmissions: 0,
+    }
+}
+
 /// Takes a new segment into the send queue, and sends it where the windows allow.
 pub(crate) fn enqueue(
     place: Place,
@@ -347,14 +350,7 @@ pub(crate) fn enqueue(
     sum: Sum,
     ctx: &mut Context<'_>,
 ) {
-    let meta = TxMeta {
-        sent_at_ns: 0,
-        payload_sum: sum.to_bits(),
-        seq: conn.snd_end.0,
-        len: mbuf.len() as u16,
-        flags: flags.0,
-        transmissions: 0,
-    };
+    let meta = unsent_meta(conn, &mbuf, flags, sum);
     let len = sequence_len(&meta);
     conn.snd_end += len;
     let mut retained = mbuf.retain(meta);
@@ -380,14 +376,7 @@ pub(crate) fn enqueue_long(
     sum: Sum,
     ctx: &mut Context<'_>,
 ) {
-    let meta = TxMeta {
-        sent_at_ns: 0,
-        payload_sum: sum.to_bits(),
-        seq: conn.snd_end.0,
-        len: mbuf.len() as u16,
-        flags: TcpFlags::PSH.0,
-        transmissions: 0,
-    };
+    let meta = unsent_meta(conn, &mbuf, TcpFlags::PSH, sum);
     conn.snd_end += meta.len as u32;
     cold.unsent.push(mbuf.retain(meta));
     conn.flags.set(Flags::UNSENT);

@@ -47,7 +47,7 @@ fn bare_reset(
     }
     ctx.stats.tcp_resets_out += 1;
     ctx.stats.tcp_segments_out += 1;
-    ctx.send_ip(mbuf, dst, Protocol::Tcp);
+    ctx.send_ip(mbuf, dst, Protocol::TCP);
 }
 
 /// Sends those owed resets that there is room and memory for, in the order in which their connections ended.

@@ -70,7 +70,7 @@ mod tests {
 
     #[test]
     fn follows_the_rfc_step_by_step() {
-        let mut conn = Conn::default();
+        let mut conn = Conn::new(0, wire::FlowKey::default());
         assert!(near(rto(&conn), Duration::from_secs(1)));
         // First sample R: SRTT = R, RTTVAR = R/2, RTO = R + 4 RTTVAR = 3 R.
         sample(&mut conn, 100_000_000);
@@ -82,7 +82,7 @@ mod tests {
 
     #[test]
     fn backs_off_to_the_bound_and_recovers() {
-        let mut conn = Conn { backoff: 3, ..Conn::default() };
+        let mut conn = Conn { backoff: 3, ..Conn::new(0, wire::FlowKey::default()) };
         // What was rounded up is doubled too.
         let rounding = rto(&conn).saturating_sub(Duration::from_secs(8));
         assert!(!rounding.is_zero() && rounding < Duration::from_nanos(8 << TICK_SHIFT));

@@ -34,12 +34,13 @@ fn slot_of(entry: u64) -> u32 {
     (entry as u32).wrapping_sub(1)
 }
 
-impl FlowTable {
-    /// An empty table.
-    pub fn new() -> Self {
+impl Default for FlowTable {
+    fn default() -> Self {
         Self { entries: free(SMALLEST), len: 0 }
     }
+}
 
+impl FlowTable {
     /// Entries present.
     pub fn len(&self) -> usize {
         self.len
@@ -167,7 +168,7 @@ mod tests {
                 (any::<bool>(), 0..24u32, 0..40u32), 0..if cfg!(miri) { 60 } else { 400 },
             ),
         ) {
-            let (mut table, mut model) = (FlowTable::new(), BTreeSet::new());
+            let (mut table, mut model) = (FlowTable::default(), BTreeSet::new());
             for (insert, hash, slot) in steps {
                 // Hashes of one flow group differ in their upper bits; some stand at one place.
                 let hash = (hash % 6) << 7 | (hash / 6) << 29;
@@ -192,7 +193,7 @@ mod tests {
 
     #[test]
     fn a_removed_entry_leaves_no_trace() {
-        let mut table = FlowTable::new();
+        let mut table = FlowTable::default();
         let slots: Vec<u32> = (0..if cfg!(miri) { 500 } else { 10_000 }).collect();
         for &slot in &slots {
             table.insert(slot.wrapping_mul(0x9e37_79b9), slot);

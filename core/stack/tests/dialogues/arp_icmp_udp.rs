@@ -24,7 +24,7 @@ fn arp_frame(operation: ArpOperation, sender: Ipv4Addr, target: Ipv4Addr) -> Vec
     let mut bytes = vec![0; ArpRepr::LEN];
     arp.emit(&mut bytes);
     let to = if operation == ArpOperation::Request { MacAddr::BROADCAST } else { STACK_MAC };
-    ethernet_frame(to, EtherType::Arp, &bytes)
+    ethernet_frame(to, EtherType::ARP, &bytes)
 }
 
 #[track_caller]
@@ -74,7 +74,7 @@ fn arp_from_impossible_senders_is_dropped() {
     for sender in [STACK_IP, far, Ipv4Addr::UNSPECIFIED, Ipv4Addr::BROADCAST] {
         world.hear_frames(&[arp_frame(ArpOperation::Request, sender, STACK_IP)]);
     }
-    world.hear_frames(&[ethernet_frame(MacAddr::BROADCAST, EtherType::Arp, &[0; 28])]);
+    world.hear_frames(&[ethernet_frame(MacAddr::BROADCAST, EtherType::ARP, &[0; 28])]);
     world.silent();
     assert_eq!((world.stats().not_for_us, world.stats().malformed), (4, 1));
 }
@@ -192,8 +192,8 @@ fn echo_requests_are_answered_with_their_data() {
 fn icmp_that_asks_nothing_is_never_answered() {
     let mut world = World::new();
     let errors = [
-        IcmpRepr::DestUnreachable { code: UnreachableCode::Port, next_hop_mtu: 0 },
-        IcmpRepr::TimeExceeded { code: TimeExceededCode::TtlExpired },
+        IcmpRepr::DestUnreachable { code: UnreachableCode::PORT, next_hop_mtu: 0 },
+        IcmpRepr::TimeExceeded { code: TimeExceededCode::TTL_EXPIRED },
         IcmpRepr::ParameterProblem { pointer: 3 },
         IcmpRepr::Other { kind: 5, code: 0, rest: 0 },
     ];
@@ -219,7 +219,7 @@ fn icmp_errors_do_not_end_connections() {
     world.send(10);
     let sent = world.expect(&peer, &[". 1:11(10) ack 1"]);
     let quoted = sent[0].frame()[14..14 + 28].to_vec();
-    for code in [UnreachableCode::Host, UnreachableCode::Port, UnreachableCode::Protocol] {
+    for code in [UnreachableCode::HOST, UnreachableCode::PORT, UnreachableCode::PROTOCOL] {
         let error = IcmpRepr::DestUnreachable { code, next_hop_mtu: 0 };
         world.hear_frames(&[icmp_frame(PEER_IP, error, &quoted)]);
     }
@@ -237,16 +237,16 @@ fn what_nobody_takes_is_reported_with_its_first_bytes() {
     world.hear_frames(core::slice::from_ref(&frame));
     let out = world.frames_out();
     let [Out::Icmp { dst: PEER_IP, repr, data }] = &out[..] else { panic!("{out:?}") };
-    let expected = IcmpRepr::DestUnreachable { code: UnreachableCode::Port, next_hop_mtu: 0 };
+    let expected = IcmpRepr::DestUnreachable { code: UnreachableCode::PORT, next_hop_mtu: 0 };
     assert_eq!(*repr, expected);
     assert!(data.len() >= 28 && frame[14..].starts_with(data), "header and eight bytes");
-    let strange = ip_frame(PEER_IP, STACK_IP, Protocol::Other(132), &[0; 20]);
+    let strange = ip_frame(PEER_IP, STACK_IP, Protocol(132), &[0; 20]);
     world.hear_frames(core::slice::from_ref(&strange));
     let out = world.frames_out();
     let [Out::Icmp { repr: IcmpRepr::DestUnreachable { code, .. }, .. }] = out[..] else {
         panic!("{out:?}")
     };
-    assert_eq!(code, UnreachableCode::Protocol);
+    assert_eq!(code, UnreachableCode::PROTOCOL);
     for _ in 0..10 {
         world.hear_frames(&[frame.clone(), strange.clone()]);
     }

@@ -125,12 +125,12 @@ fn frames_for_others_are_dropped() {
     let mut peer = Peer::new(9, Open::default());
     let good = peer.syn().frame();
     for dst in [MacAddr::BROADCAST, MacAddr([2, 0, 0, 0, 0, 9]), MacAddr([1, 0, 0x5e, 0, 0, 1])] {
-        let frame = ethernet_frame(dst, EtherType::Ipv4, &good[14..]);
+        let frame = ethernet_frame(dst, EtherType::IPV4, &good[14..]);
         world.hear_frames(&[frame]);
     }
     peer.there.addr = Ipv4Addr::new(10, 0, 0, 77);
     world.hear(&peer.syn());
-    world.hear_frames(&[ethernet_frame(STACK_MAC, EtherType::Other(0x86dd), &[0; 40])]);
+    world.hear_frames(&[ethernet_frame(STACK_MAC, EtherType(0x86dd), &[0; 40])]);
     world.silent();
     assert_eq!(world.stats().not_for_us, 5);
 }
@@ -153,7 +153,7 @@ fn broken_packets_are_counted_and_dropped() {
     let stats = world.stats();
     assert!(stats.bad_checksum > 300 && stats.malformed > 60, "{stats:?}");
     let fragment = |offset: [u8; 2]| {
-        let mut frame = ip_frame(PEER_IP, STACK_IP, Protocol::Udp, &[0; 32]);
+        let mut frame = ip_frame(PEER_IP, STACK_IP, Protocol::UDP, &[0; 32]);
         frame[14 + 6..14 + 8].copy_from_slice(&offset);
         frame[14 + 10..14 + 12].fill(0);
         let sum = wire::Sum::of(&frame[14..34]).finish();

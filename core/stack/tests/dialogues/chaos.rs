@@ -339,9 +339,9 @@ impl Adversary {
                 };
                 let mut bytes = vec![0; ArpRepr::LEN];
                 arp.emit(&mut bytes);
-                ethernet_frame(STACK_MAC, EtherType::Arp, &bytes)
+                ethernet_frame(STACK_MAC, EtherType::ARP, &bytes)
             }
-            5 => ip_frame(PEER_IP, STACK_IP, Protocol::Other(kind), &[kind; 30]),
+            5 => ip_frame(PEER_IP, STACK_IP, Protocol(kind), &[kind; 30]),
             6 => self.segment(kind / 8, 0x10, 0, 0, kind, 6, 3).frame(),
             _ => self.segment(kind / 8, 0x18, 0, 0, 0x0f, 6, 1).frame(),
         }

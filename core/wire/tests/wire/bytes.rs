@@ -35,12 +35,12 @@ fn request_repr() -> (EthernetRepr, Ipv4Repr, TcpRepr) {
     let ethernet = EthernetRepr {
         dst: MacAddr([2, 0, 0, 0, 0, 2]),
         src: MacAddr([2, 0, 0, 0, 0, 1]),
-        ethertype: EtherType::Ipv4,
+        ethertype: EtherType::IPV4,
     };
     let ip = Ipv4Repr {
         src: CLIENT,
         dst: SERVER,
-        protocol: Protocol::Tcp,
+        protocol: Protocol::TCP,
         ttl: 64,
         ident: 0,
         dscp_ecn: ECN_ECT_0,
@@ -295,12 +295,12 @@ fn icmp_echo_and_errors() {
         0xc8, 0x22, 0x18, 0xeb, 1, 2, 3, 4, // and the first 8 bytes of its TCP header
     ];
     let view = IcmpView::parse(&too_big).unwrap();
-    let code = UnreachableCode::FragmentationNeeded;
+    let code = UnreachableCode::FRAGMENTATION_NEEDED;
     assert_eq!(view.repr(), IcmpRepr::DestUnreachable { code, next_hop_mtu: 1400 });
     assert!(view.repr().is_error());
     assert_eq!(view.data(), &too_big[8..]);
 
-    let expired = IcmpRepr::TimeExceeded { code: TimeExceededCode::TtlExpired };
+    let expired = IcmpRepr::TimeExceeded { code: TimeExceededCode::TTL_EXPIRED };
     let mut out = [0xee; 8];
     expired.emit(&mut out, Sum::ZERO);
     assert_eq!(out, [11, 0, 0xf4, 0xff, 0, 0, 0, 0]);
@@ -323,7 +323,7 @@ fn icmp_codes_without_meaning() {
     assert_eq!(read([8, 1, 0, 0, 20, 0, 5, 0x78]), other(8, 1));
     assert_eq!(read([0, 1, 0, 0, 20, 0, 5, 0x78]), other(0, 1));
     // Only one code has a next hop; the bytes are unused with the others.
-    let port = IcmpRepr::DestUnreachable { code: UnreachableCode::Port, next_hop_mtu: 0 };
+    let port = IcmpRepr::DestUnreachable { code: UnreachableCode::PORT, next_hop_mtu: 0 };
     assert_eq!(read([3, 3, 0, 0, 20, 0, 5, 0x78]), port);
 }
 

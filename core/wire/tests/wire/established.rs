@@ -42,11 +42,11 @@ fn frame() -> impl Strategy<Value = Frame> {
         let (src_port, dst_port, seq, ack, flags, window, value, echo) = tcp;
         let options = TcpOptions::with_timestamp(Timestamp { value, echo });
         Frame {
-            link: EthernetRepr { dst: dst_mac, src: src_mac, ethertype: EtherType::Ipv4 },
+            link: EthernetRepr { dst: dst_mac, src: src_mac, ethertype: EtherType::IPV4 },
             ip: Ipv4Repr {
                 src,
                 dst,
-                protocol: Protocol::Tcp,
+                protocol: Protocol::TCP,
                 ttl: 64,
                 ident: 0,
                 dscp_ecn: 0,
@@ -129,9 +129,9 @@ proptest! {
         bytes.truncate(bytes.len() - cut.min(bytes.len()));
         if let Some(view) = EstablishedView::parse(&bytes) {
             let link = EthernetView::parse(&bytes).expect("parsed as a whole");
-            prop_assert_eq!(link.ethertype(), EtherType::Ipv4);
+            prop_assert_eq!(link.ethertype(), EtherType::IPV4);
             let ip = Ipv4View::parse(link.payload()).expect("parsed as a whole");
-            prop_assert!(!ip.is_fragment() && ip.protocol() == Protocol::Tcp);
+            prop_assert!(!ip.is_fragment() && ip.protocol() == Protocol::TCP);
             let tcp = TcpView::parse(ip.payload()).expect("parsed as a whole");
             prop_assert_eq!(view.payload(), tcp.payload());
             prop_assert_eq!(Some(view.headers().timestamp()), tcp.aligned_timestamp());

@@ -25,11 +25,11 @@ fn frame(payload: &[u8], seq: u32, flags: TcpFlags, has_timestamp: bool) -> Vec<
     let headers = EthernetRepr::HEADER_LEN + Ipv4Repr::HEADER_LEN + tcp.header_len();
     let mut frame = vec![0; headers];
     let macs = [MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2])];
-    EthernetRepr { dst: macs[0], src: macs[1], ethertype: EtherType::Ipv4 }.emit(&mut frame);
+    EthernetRepr { dst: macs[0], src: macs[1], ethertype: EtherType::IPV4 }.emit(&mut frame);
     let ip = Ipv4Repr {
         src: SRC,
         dst: DST,
-        protocol: Protocol::Tcp,
+        protocol: Protocol::TCP,
         ttl: 64,
         ident: 3,
         dscp_ecn: 0,

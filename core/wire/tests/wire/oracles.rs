@@ -22,7 +22,7 @@ fn frame(
     emit_transport: impl FnOnce(&mut [u8]),
 ) -> Vec<u8> {
     let mut frame = vec![0; EthernetRepr::HEADER_LEN + Ipv4Repr::HEADER_LEN + transport_len];
-    EthernetRepr { ethertype: EtherType::Ipv4, ..ethernet }.emit(&mut frame);
+    EthernetRepr { ethertype: EtherType::IPV4, ..ethernet }.emit(&mut frame);
     Ipv4Repr { payload_len: transport_len, ..ip }.emit(&mut frame[14..]);
     emit_transport(&mut frame[34..]);
     frame
@@ -30,7 +30,7 @@ fn frame(
 
 fn tcp_frame(ethernet: EthernetRepr, ip: Ipv4Repr, tcp: TcpRepr, payload: &[u8]) -> Vec<u8> {
     let header_len = tcp.header_len();
-    let ip = Ipv4Repr { protocol: Protocol::Tcp, ..ip };
+    let ip = Ipv4Repr { protocol: Protocol::TCP, ..ip };
     frame(ethernet, ip, header_len + payload.len(), |out| {
         out[header_len..].copy_from_slice(payload);
         tcp.emit(out, ip.src, ip.dst, payload.len(), Sum::of(payload));
@@ -147,7 +147,7 @@ proptest! {
 
         let ip = Ipv4View::parse(&bytes).unwrap();
         prop_assert!(ip.verify_checksum());
-        prop_assert_eq!((ip.src(), ip.dst(), ip.protocol()), (src, dst, Protocol::Tcp));
+        prop_assert_eq!((ip.src(), ip.dst(), ip.protocol()), (src, dst, Protocol::TCP));
         let tcp = TcpView::parse(ip.payload()).unwrap();
         prop_assert!(tcp.verify_checksum(src, dst));
         prop_assert_eq!((tcp.src_port(), tcp.dst_port()), (src_port, dst_port));
@@ -193,7 +193,7 @@ proptest! {
             .unwrap();
         let view = EthernetView::parse(&bytes).unwrap();
         prop_assert_eq!((view.src(), view.dst()), (ethernet.src, ethernet.dst));
-        prop_assert_eq!(view.ethertype(), EtherType::Ipv4);
+        prop_assert_eq!(view.ethertype(), EtherType::IPV4);
         let ip = Ipv4View::parse(view.payload()).unwrap();
         prop_assert!(ip.verify_checksum());
         prop_assert_eq!((ip.src(), ip.dst(), ip.ttl()), (src, dst, 7));
@@ -221,7 +221,7 @@ proptest! {
     fn udp_both_ways(
         ethernet in ethernet(), ip in ipv4(), ports in any::<(u16, u16)>(), payload in payload(),
     ) {
-        let ip = Ipv4Repr { protocol: Protocol::Udp, ..ip };
+        let ip = Ipv4Repr { protocol: Protocol::UDP, ..ip };
         let repr = UdpRepr { src_port: ports.0, dst_port: ports.1, payload_len: payload.len() };
         let ours = frame(ethernet, ip, 8 + payload.len(), |out| {
             out[8..].copy_from_slice(&payload);
@@ -309,7 +309,7 @@ proptest! {
         prop_assert_eq!(view.more_fragments(), header.more_fragments);
         prop_assert_eq!(view.dont_fragment(), header.dont_fragment);
         prop_assert_eq!(view.is_fragment(), header.is_fragmenting_payload());
-        prop_assert_eq!(u8::from(view.protocol()), header.protocol.0);
+        prop_assert_eq!(view.protocol().0, header.protocol.0);
         prop_assert_eq!(view.src(), Ipv4Addr::from(header.source));
         prop_assert_eq!(view.verify_checksum(), header.calc_header_checksum() == header.header_checksum);
     }
@@ -329,7 +329,7 @@ fn same_icmp_meaning(repr: IcmpRepr, theirs: &Icmpv4Type) {
             IcmpRepr::DestUnreachable { code, next_hop_mtu },
             Icmpv4Type::DestinationUnreachable(header),
         ) => {
-            assert_eq!(header.code_u8(), u8::from(code));
+            assert_eq!(header.code_u8(), code.0);
             if let etherparse::icmpv4::DestUnreachableHeader::FragmentationNeeded {
                 next_hop_mtu: mtu,
             } = header
@@ -338,7 +338,7 @@ fn same_icmp_meaning(repr: IcmpRepr, theirs: &Icmpv4Type) {
             }
         }
         (IcmpRepr::TimeExceeded { code }, Icmpv4Type::TimeExceeded(header)) => {
-            assert_eq!(header.code_u8(), u8::from(code));
+            assert_eq!(header.code_u8(), code.0);
         }
         (IcmpRepr::ParameterProblem { pointer }, Icmpv4Type::ParameterProblem(header)) => {
             let expected =

@@ -21,7 +21,7 @@ pub fn payload() -> impl Strategy<Value = Vec<u8>> {
 
 pub fn ethernet() -> impl Strategy<Value = EthernetRepr> {
     (mac(), mac(), prop_oneof![Just(0x0800), Just(0x0806), Just(0x86dd), any::<u16>()]).prop_map(
-        |(dst, src, ethertype)| EthernetRepr { dst, src, ethertype: EtherType::from(ethertype) },
+        |(dst, src, ethertype)| EthernetRepr { dst, src, ethertype: EtherType(ethertype) },
     )
 }
 
@@ -44,7 +44,7 @@ pub fn ipv4() -> impl Strategy<Value = Ipv4Repr> {
         |(src, dst, protocol, (ttl, ident, dscp_ecn, dont_fragment), payload_len)| Ipv4Repr {
             src,
             dst,
-            protocol: Protocol::from(protocol),
+            protocol: Protocol(protocol),
             ttl,
             ident,
             dscp_ecn,
@@ -59,11 +59,11 @@ pub fn icmp() -> impl Strategy<Value = IcmpRepr> {
         any::<(u16, u16)>().prop_map(|(ident, seq)| IcmpRepr::EchoRequest { ident, seq }),
         any::<(u16, u16)>().prop_map(|(ident, seq)| IcmpRepr::EchoReply { ident, seq }),
         any::<(u8, u16)>().prop_map(|(code, mtu)| {
-            let code = UnreachableCode::from(code % 8);
-            let has_mtu = code == UnreachableCode::FragmentationNeeded;
+            let code = UnreachableCode(code % 8);
+            let has_mtu = code == UnreachableCode::FRAGMENTATION_NEEDED;
             IcmpRepr::DestUnreachable { code, next_hop_mtu: if has_mtu { mtu } else { 0 } }
         }),
-        (0u8..4).prop_map(|code| IcmpRepr::TimeExceeded { code: TimeExceededCode::from(code) }),
+        (0u8..4).prop_map(|code| IcmpRepr::TimeExceeded { code: TimeExceededCode(code) }),
         any::<u8>().prop_map(|pointer| IcmpRepr::ParameterProblem { pointer }),
         // Types 13 and up have no variant of their own.
         (13u8.., any::<u8>(), any::<u32>()).prop_map(|(kind, code, rest)| IcmpRepr::Other {

@@ -12,7 +12,7 @@ pub const REMOTE: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2);
 pub fn udp(src: Endpoint, dst: Endpoint, dscp_ecn: u8, payload: &[u8]) -> Vec<u8> {
     let mut packet = vec![0; 28 + payload.len()];
     let repr = UdpRepr { src_port: src.port, dst_port: dst.port, payload_len: payload.len() };
-    header(src.addr, dst.addr, Protocol::Udp, dscp_ecn, 8 + payload.len()).emit(&mut packet);
+    header(src.addr, dst.addr, Protocol::UDP, dscp_ecn, 8 + payload.len()).emit(&mut packet);
     repr.emit(&mut packet[20..], src.addr, dst.addr, Sum::of(payload));
     packet[28..].copy_from_slice(payload);
     packet
@@ -31,7 +31,7 @@ pub fn tcp(src: Endpoint, dst: Endpoint, payload: &[u8]) -> Vec<u8> {
     };
     let header_len = repr.header_len();
     let mut packet = vec![0; 20 + header_len + payload.len()];
-    header(src.addr, dst.addr, Protocol::Tcp, 0, header_len + payload.len()).emit(&mut packet);
+    header(src.addr, dst.addr, Protocol::TCP, 0, header_len + payload.len()).emit(&mut packet);
     repr.emit(&mut packet[20..], src.addr, dst.addr, payload.len(), Sum::of(payload));
     packet[20 + header_len..].copy_from_slice(payload);
     packet

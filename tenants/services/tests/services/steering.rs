@@ -40,7 +40,7 @@ fn assert_checksums(packet: &[u8]) {
     let ip = Ipv4View::parse(packet).expect("a packet");
     assert!(ip.verify_checksum());
     let is_right = match ip.protocol() {
-        Protocol::Tcp => {
+        Protocol::TCP => {
             TcpView::parse(ip.payload()).expect("TCP").verify_checksum(ip.src(), ip.dst())
         }
         _ => UdpView::parse(ip.payload()).expect("UDP").verify_checksum(ip.src(), ip.dst()),

@@ -60,7 +60,7 @@ fn frame(ethertype: EtherType, packet: &[u8]) -> Vec<u8> {
 fn through(tunnel: &mut Encapsulation, packet: &[u8]) -> Vec<u8> {
     let mut reply = vec![0; 2_000];
     let length = tunnel
-        .serve_frame(HERE, THERE, &frame(EtherType::Ipv4, packet), &mut reply)
+        .serve_frame(HERE, THERE, &frame(EtherType::IPV4, packet), &mut reply)
         .expect("encapsulated");
     reply.truncate(length);
     reply
@@ -178,7 +178,7 @@ fn tshark_finds_steered_checksums_right() {
         let packet =
             if is_tcp { tcp(client, server, &payload) } else { udp(client, server, 0, &payload) };
         let reply = serve(&mut steering, &packet).expect("steered");
-        frames.push(frame(EtherType::Ipv4, &reply));
+        frames.push(frame(EtherType::IPV4, &reply));
         let (tcp_status, udp_status) = if is_tcp { ("1", "") } else { ("", "1") };
         let line = [&client.addr.to_string(), &backend.to_string(), "1", tcp_status, udp_status];
         expected.push(line.map(str::to_owned).to_vec());

@@ -193,12 +193,12 @@ fn frames_keep_to_their_type() {
     let (mut entry, mut exit) = tunnel(|_| ());
     let [here, there] = [MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2])];
     let mut frame = vec![0; 14];
-    EthernetRepr { src: there, dst: here, ethertype: EtherType::Ipv4 }.emit(&mut frame);
+    EthernetRepr { src: there, dst: here, ethertype: EtherType::IPV4 }.emit(&mut frame);
     frame.extend(packet(0, 10));
     let mut reply = [0; 200];
     let length = entry.serve_frame(here, there, &frame, &mut reply).expect("served");
     let view = EthernetView::parse(&reply[..length]).expect("a frame");
-    assert_eq!((view.src(), view.dst(), view.ethertype()), (here, there, EtherType::Ipv6));
+    assert_eq!((view.src(), view.dst(), view.ethertype()), (here, there, EtherType::IPV6));
     assert_eq!(serve(&mut exit, view.payload()).expect("decapsulated"), packet(0, 10));
 
     frame[13] = 6;

@@ -79,7 +79,7 @@ impl Seg {
         let (src, dst) = (self.src.addr, self.dst.addr);
         repr.emit(&mut bytes, src, dst, self.payload.len(), Sum::of(&self.payload));
         bytes.extend_from_slice(&self.payload);
-        ip_frame(src, dst, Protocol::Tcp, &bytes)
+        ip_frame(src, dst, Protocol::TCP, &bytes)
     }
 }
 
@@ -106,7 +106,7 @@ pub fn ip_frame(src: Ipv4Addr, dst: Ipv4Addr, protocol: Protocol, payload: &[u8]
     };
     repr.emit(&mut packet);
     packet.extend_from_slice(payload);
-    ethernet_frame(STACK_MAC, EtherType::Ipv4, &packet)
+    ethernet_frame(STACK_MAC, EtherType::IPV4, &packet)
 }
 
 /// A datagram in a frame to the stack.
@@ -115,7 +115,7 @@ pub fn udp_frame(src: Endpoint, port: u16, data: &[u8]) -> Vec<u8> {
     let repr = UdpRepr { src_port: src.port, dst_port: port, payload_len: data.len() };
     repr.emit(&mut bytes, src.addr, STACK_IP, Sum::of(data));
     bytes.extend_from_slice(data);
-    ip_frame(src.addr, STACK_IP, Protocol::Udp, &bytes)
+    ip_frame(src.addr, STACK_IP, Protocol::UDP, &bytes)
 }
 
 /// An ICMP message in a frame to the stack.
@@ -123,7 +123,7 @@ pub fn icmp_frame(src: Ipv4Addr, repr: IcmpRepr, data: &[u8]) -> Vec<u8> {
     let mut bytes = vec![0; IcmpRepr::HEADER_LEN];
     repr.emit(&mut bytes, Sum::of(data));
     bytes.extend_from_slice(data);
-    ip_frame(src, STACK_IP, Protocol::Icmp, &bytes)
+    ip_frame(src, STACK_IP, Protocol::ICMP, &bytes)
 }
 
 /// A frame that the stack sent.
@@ -139,12 +139,12 @@ pub enum Out {
 pub fn decode(frame: &[u8], mtu: usize) -> Out {
     let link = EthernetView::parse(frame).expect("an Ethernet frame");
     assert_eq!(link.src(), STACK_MAC);
-    if link.ethertype() == EtherType::Arp {
+    if link.ethertype() == EtherType::ARP {
         let arp = ArpRepr::parse(link.payload()).expect("an ARP packet");
         assert_eq!((arp.sender_mac, arp.sender_ip), (STACK_MAC, STACK_IP));
         return Out::Arp { to: link.dst(), arp };
     }
-    assert_eq!(link.ethertype(), EtherType::Ipv4);
+    assert_eq!(link.ethertype(), EtherType::IPV4);
     // Neighbours may lie about their address, but nobody says this one.
     assert_ne!(link.dst(), MacAddr([0; 6]), "sent without a link address");
     let ip = Ipv4View::parse(link.payload()).expect("an IPv4 packet");
@@ -155,7 +155,7 @@ pub fn decode(frame: &[u8], mtu: usize) -> Out {
     assert!(!ip.is_fragment() && ip.ttl() > 0);
     let dst = ip.dst();
     match ip.protocol() {
-        Protocol::Tcp => {
+        Protocol::TCP => {
             let tcp = TcpView::parse(ip.payload()).expect("a TCP segment");
             assert!(tcp.verify_checksum(STACK_IP, dst), "TCP checksum");
             assert!(!tcp.options().malformed);
@@ -171,16 +171,16 @@ pub fn decode(frame: &[u8], mtu: usize) -> Out {
                 stream_offset: 0,
             })
         }
-        Protocol::Udp => {
+        Protocol::UDP => {
             let udp = UdpView::parse(ip.payload()).expect("a datagram");
             assert!(udp.checksum() != 0 && udp.verify_checksum(STACK_IP, dst), "UDP checksum");
             let dst = Endpoint::new(dst, udp.dst_port());
             Out::Udp { src_port: udp.src_port(), dst, data: udp.payload().to_vec() }
         }
-        Protocol::Icmp => {
+        Protocol::ICMP => {
             let icmp = IcmpView::parse(ip.payload()).expect("an ICMP message");
             Out::Icmp { dst, repr: icmp.repr(), data: icmp.data().to_vec() }
         }
-        Protocol::Other(other) => panic!("the stack speaks no protocol {other}"),
+        Protocol(other) => panic!("the stack speaks no protocol {other}"),
     }
 }

@@ -46,7 +46,7 @@ pub enum Told {
 fn claim(frame: &[u8]) -> Option<(Ipv4Addr, MacAddr)> {
     let link = EthernetView::parse(frame).ok()?;
     let arp = ArpRepr::parse(link.payload()).ok()?;
-    (link.ethertype() == EtherType::Arp).then_some((arp.sender_ip, arp.sender_mac))
+    (link.ethertype() == EtherType::ARP).then_some((arp.sender_ip, arp.sender_mac))
 }
 
 fn all() -> GroupSet {
@@ -446,7 +446,7 @@ impl World {
     fn check_link(&self, frame: &[u8]) {
         let shared = self.stack.shared();
         let link = EthernetView::parse(frame).expect("an Ethernet frame");
-        if link.ethertype() == EtherType::Ipv4
+        if link.ethertype() == EtherType::IPV4
             && let Ok(ip) = Ipv4View::parse(link.payload())
             && let Some(hop) = shared.config.next_hop(ip.dst())
             && let Neighbor::Reachable(mac) = shared.neighbors.lookup(hop, self.now)
@@ -578,6 +578,6 @@ impl World {
         };
         let mut bytes = vec![0; ArpRepr::LEN];
         arp.emit(&mut bytes);
-        ethernet_frame(STACK_MAC, EtherType::Arp, &bytes)
+        ethernet_frame(STACK_MAC, EtherType::ARP, &bytes)
     }
 }
