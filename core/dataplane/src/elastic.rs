@@ -99,14 +99,8 @@ impl<N: Nic> ElasticThread<N> {
         self
     }
 
-    /// Steps 1 and 2. Answers whether there are events for the application.
-    pub fn begin(&mut self, now: Instant) -> bool {
-        self.net.receive(now);
-        !self.net.events.is_empty()
-    }
-
     /// Step 3: what the application consumes, and what it fills.
-    pub fn crossing(&mut self) -> (Events<'_>, Calls<'_>) {
+    fn cross(&mut self) -> (Events<'_>, Calls<'_>) {
         let net = &mut self.net;
         net.stats.crossings += 1;
         net.stats.events += net.events.len() as u64;
@@ -121,17 +115,10 @@ impl<N: Nic> ElasticThread<N> {
         (net.events.view(&net.stack), Calls::new(&mut self.calls, pool))
     }
 
-    /// Steps 4 to 6, once the application has finished with the batch (or was not run, because
-    /// there was nothing for it).
-    pub fn finish(&mut self, now: Instant) -> Progress {
-        let worked = self.execute(now, Batch::Finished);
-        self.net.finish(now, worked, |_| false)
-    }
-
     /// The whole cycle (IX Figure 2). With an application that is linked in a crossing is a function call; one that is in
     /// another process has its batch for as long as it likes, and the cycle goes on without it.
     ///
-    /// Which cores have to be woken for what was forwarded, [`take_forwarded`](Self::take_forwarded) says after it.
+    /// Which cores have to be woken for what was forwarded, [`take_wakes`](Elastic::take_wakes) says after it.
     pub fn run_cycle(&mut self, now: Instant, service: &mut impl Service) -> Progress {
         self.run_cycle_with(now, service, |_| ())
     }
@@ -179,7 +166,7 @@ impl<N: Nic> ElasticThread<N> {
             return Batch::Finished;
         }
         before_batch(self);
-        let (events, mut calls) = self.crossing();
+        let (events, mut calls) = self.cross();
         let lent = Lent { since: now, events: events.len() };
         service.on_batch(now, events, &mut calls);
         if !service.has_batch() {
@@ -262,21 +249,6 @@ impl<N: Nic> ElasticThread<N> {
     /// The pool, to look at.
     pub fn pool(&self) -> &Pool {
         &self.net.pool
-    }
-
-    /// Cores to which packets were forwarded since the last call, one bit each: they may sleep.
-    pub fn take_forwarded(&mut self) -> u128 {
-        core::mem::take(&mut self.net.forwarded)
-    }
-
-    /// Counters of the cycle.
-    pub fn stats(&self) -> CycleStats {
-        self.net.stats
-    }
-
-    /// Counters of the queue pair.
-    pub fn nic_stats(&self) -> nic::NicStats {
-        self.net.nic.stats()
     }
 }
 
@@ -445,19 +417,21 @@ impl<N: Nic> Elastic for ElasticThread<N> {
     ) -> Progress {
         // One look at the clock for a cycle.
         let progress = self.run_cycle_with(now, service, |thread| {
-            driver.signal(thread.take_forwarded(), 0);
+            driver.signal(thread.take_wakes(), 0);
         });
-        driver.signal(self.take_forwarded(), 0);
+        driver.signal(self.take_wakes(), 0);
         progress
     }
     fn begin(&mut self, now: Instant) -> bool {
-        ElasticThread::begin(self, now)
+        self.net.receive(now);
+        !self.net.events.is_empty()
     }
     fn crossing(&mut self, _now: impl FnOnce() -> Instant) -> (Events<'_>, Calls<'_>) {
-        ElasticThread::crossing(self)
+        self.cross()
     }
     fn finish(&mut self, now: Instant) -> Progress {
-        ElasticThread::finish(self, now)
+        let worked = self.execute(now, Batch::Finished);
+        self.net.finish(now, worked, |_| false)
     }
     fn withdraw(&mut self, now: Instant) -> bool {
         self.take_back();
@@ -468,13 +442,13 @@ impl<N: Nic> Elastic for ElasticThread<N> {
         self.net.close()
     }
     fn take_wakes(&mut self) -> u128 {
-        self.take_forwarded()
+        core::mem::take(&mut self.net.forwarded)
     }
     fn stats(&self) -> CycleStats {
-        ElasticThread::stats(self)
+        self.net.stats
     }
     fn nic_stats(&self) -> NicStats {
-        ElasticThread::nic_stats(self)
+        self.net.nic.stats()
     }
     fn obey(&mut self, mailbox: MoveMailbox) {
         self.net.migration.mailbox = Some(mailbox);

@@ -175,8 +175,7 @@ impl ForwardPorts {
     /// rings. Answers how many peers were to be told that their connection has ended, and are not.
     pub fn close(mut self, pool: &mut Pool) -> u64 {
         let mut untold = self.fall_silent(pool);
-        let own = core::mem::take(&mut self.from).into_iter().map(|(_, consumer)| consumer);
-        let others = self.hand_over(own).into_iter().flatten();
+        let others = self.hand_over().into_iter().flatten();
         for mut consumer in others {
             while let Ok(message) = consumer.pop() {
                 untold += message.discard(pool);
@@ -186,11 +185,9 @@ impl ForwardPorts {
     }
 
     /// Gives up all ends. Answers those of all cores where this one is the last.
-    fn hand_over(
-        &mut self,
-        own: impl Iterator<Item = Consumer<Message>>,
-    ) -> Option<Vec<Consumer<Message>>> {
+    fn hand_over(&mut self) -> Option<Vec<Consumer<Message>>> {
         self.to.clear();
+        let own = core::mem::take(&mut self.from).into_iter().map(|(_, consumer)| consumer);
         let orphans = self.orphans.take()?;
         loop {
             if let Some(mut orphans) = orphans.try_lock() {
@@ -206,7 +203,6 @@ impl ForwardPorts {
 
 impl Drop for ForwardPorts {
     fn drop(&mut self) {
-        let own = core::mem::take(&mut self.from).into_iter().map(|(_, consumer)| consumer);
-        self.hand_over(own);
+        self.hand_over();
     }
 }

@@ -39,7 +39,7 @@ pub(crate) struct Finished {
 }
 
 /// See the module's comment.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Arrivals {
     expected: Vec<Expected>,
     /// Packets whose group is not here yet, in the order in which they came.
@@ -56,15 +56,7 @@ pub(crate) struct Arrivals {
 
 impl Arrivals {
     pub fn new(most_parked: usize) -> Self {
-        Self {
-            expected: Vec::new(),
-            parked: VecDeque::new(),
-            most_parked,
-            deferred: VecDeque::new(),
-            deferring: VecDeque::new(),
-            parcels: VecDeque::new(),
-            calls: Vec::new(),
-        }
+        Self { most_parked, ..Self::default() }
     }
 
     /// Whether there is nothing to be done, nor waited for.

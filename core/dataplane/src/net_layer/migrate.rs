@@ -488,18 +488,11 @@ fn is_of(record: &EventRecord, set: GroupSet) -> bool {
 /// The connection that a call is about, and how many payload buffers it consumes. Only calls on connections are
 /// carried from core to core.
 fn addressee(record: &CallRecord) -> (Handle, usize) {
-    match *record {
-        CallRecord::Sendv { handle, staged } => (handle, staged.count as usize),
-        CallRecord::Accept { handle, .. }
-        | CallRecord::SendvPlaced { handle, .. }
-        | CallRecord::RecvDone { handle, .. }
-        | CallRecord::Close { handle }
-        | CallRecord::Abort { handle }
-        | CallRecord::Again { handle } => (handle, 0),
-        CallRecord::Connect { .. } | CallRecord::UdpSendv { .. } => {
-            (Handle::from_bits(u64::MAX), 0)
-        }
-    }
+    let buffers = match record {
+        CallRecord::Sendv { staged, .. } => staged.count as usize,
+        _ => 0,
+    };
+    (record.connection().unwrap_or(Handle::from_bits(u64::MAX)), buffers)
 }
 
 /// What an application is told of a call that is not executed.

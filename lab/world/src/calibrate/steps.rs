@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use clock::Instant;
-use dataplane::{ElasticConfig, ElasticThread, ForwardPorts};
+use dataplane::{Elastic, ElasticConfig, ElasticThread, ForwardPorts};
 use measure::stats::{Line, line, median_of};
 use measure::{Disturbance, Kept, Place, Stopwatch, Watch, contest, together};
 use mem::{Pool, Region, TxFrame};
@@ -106,7 +106,7 @@ fn cycle(
     let has_events = server.begin(at);
     let received = clock.now_ns();
     if has_events {
-        let (events, mut calls) = server.crossing();
+        let (events, mut calls) = server.crossing(|| at);
         app.serve(at, 0, shared, events, &mut calls);
     }
     let served = clock.now_ns();
