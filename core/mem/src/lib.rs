@@ -86,6 +86,8 @@ impl ChunkBytes {
 }
 /// Bytes of one block, and the alignment of regions: a huge page.
 pub(crate) const BLOCK_SIZE: usize = 2 << 20;
+/// Chunks of the largest region, 4 TiB: with the blocks' first ones they are numbered by 32 bits.
+pub(crate) const CHUNKS_MAX: usize = 1 << 31;
 /// Bytes at the start of a chunk that hold its bookkeeping: one cache line. AF_XDP is told so
 /// (`headroom` of the UMEM) and never writes there.
 pub const CHUNK_HEADER: usize = 64;

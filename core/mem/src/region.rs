@@ -1,6 +1,6 @@
 //! What can be asked of a region, and what can go wrong.
 
-use crate::unsafe_region::CHUNKS_MAX;
+use crate::CHUNKS_MAX;
 
 /// Whether a region should lie in huge pages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

@@ -16,8 +16,6 @@ use crate::{BLOCK_SIZE, CHUNK_SIZE, ChunkBytes};
 /// States of a block, in its first chunk: one for each [`CHUNK_SIZE`].
 const BLOCK_STATES: usize = BLOCK_SIZE / CHUNK_SIZE;
 const _: () = assert!(BLOCK_STATES <= CHUNK_SIZE);
-/// Chunks of the largest region, 4 TiB: with the blocks' first ones they are numbered by 32 bits.
-pub(crate) const CHUNKS_MAX: usize = 1 << 31;
 
 /// Chunks of a block, the first of which holds the states of all.
 const fn block_chunks(size: ChunkBytes) -> usize {
@@ -117,7 +115,7 @@ impl Region {
         size: ChunkBytes,
         pages: crate::HugePages,
     ) -> Result<Arc<Self>, crate::RegionError> {
-        use crate::{HugePages, RegionError};
+        use crate::{CHUNKS_MAX, HugePages, RegionError};
         if chunks == 0 || chunks > CHUNKS_MAX {
             return Err(RegionError::BadSize { chunks });
         }
@@ -175,7 +173,7 @@ impl Region {
             let found = fstat(&memfd)?;
             let bytes = usize::try_from(found.st_size).unwrap_or(0);
             let chunks = bytes / size.get();
-            if !sealed || !(2..=CHUNKS_MAX).contains(&chunks) || bytes % size.get() != 0 {
+            if !sealed || !(2..=crate::CHUNKS_MAX).contains(&chunks) || bytes % size.get() != 0 {
                 return Err(std::io::ErrorKind::InvalidData.into());
             }
             let huge = found.st_blksize as usize >= BLOCK_SIZE;
