@@ -20,6 +20,7 @@ extern crate alloc;
 
 /// Methods of [`Nic`] that middleware hands on to the driver within, as they are: those that pass frames back and those
 /// of sleep.
+#[cfg(feature = "std")]
 macro_rules! hand_on {
     ($self:ident, $inner:expr) => {
         fn reclaim(&mut $self, pool: &mut Pool) -> usize {
@@ -40,7 +41,6 @@ macro_rules! hand_on {
         fn relayed(&$self) -> $crate::Relayed {
             ($inner).relayed()
         }
-        #[cfg(feature = "std")]
         fn wait_fd(&$self) -> Option<std::os::fd::BorrowedFd<'_>> {
             ($inner).wait_fd()
         }
