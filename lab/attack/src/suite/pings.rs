@@ -60,9 +60,9 @@ impl<N: Nic> Pings<N> {
 /// An echo request (RFC 792).
 fn frame(sequence: u16) -> [u8; PING] {
     let mut bytes = [0; PING];
-    let (protocol, payload_len) = (Protocol::Icmp, PING - ICMP);
+    let (protocol, payload_len) = (Protocol::ICMP, PING - ICMP);
     let [dst, src] = MACS;
-    EthernetRepr { dst, src, ethertype: EtherType::Ipv4 }.emit(&mut bytes);
+    EthernetRepr { dst, src, ethertype: EtherType::IPV4 }.emit(&mut bytes);
     let (src, dst, ttl, ident, dscp_ecn) = (CLIENT, SERVER, 64, 0, 0);
     Ipv4Repr { src, dst, protocol, ttl, ident, dscp_ecn, dont_fragment: false, payload_len }
         .emit(&mut bytes[EthernetRepr::HEADER_LEN..]);
