@@ -11,5 +11,6 @@ command -v valgrind >/dev/null || {
     echo "bench-instructions: no valgrind here: apt-get install valgrind" >&2
     exit 2
 }
-cargo build --release --quiet --package bench --bin cost --bin instructions
-"${CARGO_TARGET_DIR:-target}/release/instructions" "$@"
+# What is shipped, with the lines that attribute it to crates.
+cargo build --profile profiling --quiet --package bench --bin cost --bin instructions
+"${CARGO_TARGET_DIR:-target}/profiling/instructions" "$@"
