@@ -22,6 +22,7 @@
 //! elastic thread's connections wait for it; nobody else's do. An elastic thread that has had a batch for more than
 //! 10 ms is reported by the dataplane (IX §4.1).
 
+use std::fmt;
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -38,8 +39,8 @@ pub const DOMAIN_VARIABLE: &str = "TAILPLANE_DOMAIN";
 /// have none there run where the kernel puts them, as background threads do.
 pub const CPUS_VARIABLE: &str = "TAILPLANE_CPUS";
 
-/// Why a program could not serve.
-#[derive(Debug, thiserror::Error)]
+/// Why a program could not serve. Its `Debug` is its `Display`: what a `main` that returns it prints is for a reader.
+#[derive(thiserror::Error)]
 pub enum ApplicationError {
     /// There is no dataplane.
     #[error(
@@ -71,6 +72,12 @@ pub enum ApplicationError {
         /// Its number.
         core: usize,
     },
+}
+
+impl fmt::Debug for ApplicationError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
 }
 
 /// Joins the dataplane that this program was started with, and serves with the service that `make_service` makes
@@ -174,5 +181,11 @@ mod tests {
             let error = cpus(Some(wrong)).expect_err("no list of processors").to_string();
             assert!(error.contains(CPUS_VARIABLE) && error.contains("allowed"), "{error}");
         }
+    }
+
+    #[test]
+    fn a_main_that_returns_the_error_prints_its_text() {
+        let error = ApplicationError::NoDataplane { found: "not set".to_owned() };
+        assert!(format!("{error:?}").contains("start it with `tailplane run"), "{error:?}");
     }
 }

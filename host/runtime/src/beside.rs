@@ -1,7 +1,7 @@
 //! A thread beside the elastic ones, for as long as these run.
 
-use std::sync::Barrier;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 
 use crate::error::{RuntimeError, system};
 
@@ -17,12 +17,14 @@ pub fn beside<R>(
     mut look: impl FnMut() -> bool + Send,
     work: impl FnOnce() -> R,
 ) -> Result<R, RuntimeError> {
-    let (over, begins) = (AtomicBool::new(false), Barrier::new(2));
+    let over = AtomicBool::new(false);
+    let (begins, has_begun) = channel::<()>();
     std::thread::scope(|scope| {
         let _over = Sets(&over);
-        let looks = || {
+        let over = &over;
+        let looks = move || {
             begin();
-            begins.wait();
+            drop(begins);
             while !over.load(Ordering::Relaxed) {
                 if !look() {
                     return;
@@ -31,7 +33,8 @@ pub fn beside<R>(
         };
         let named = std::thread::Builder::new().name(name.to_owned());
         named.spawn_scoped(scope, looks).map_err(|source| system("starting a thread", source))?;
-        begins.wait();
+        // Nothing is ever sent: this ends when the sender does, be it by a panic.
+        let _ = has_begun.recv();
         Ok(work())
     })
 }

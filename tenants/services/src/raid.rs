@@ -108,10 +108,8 @@ impl Raid {
             true => Element::ONE,
             false => Element::power_of_two(disk),
         };
-        if let Some(repair) = Repair::of((self.disks, blocks), &lost, self.kernel, weight) {
-            let length = stripe.len() / blocks;
-            repair.apply(stripe, length);
-        }
+        let repair = Repair::of((self.disks, blocks), &lost, self.kernel, weight);
+        repair.expect("any two can be solved for").apply(stripe, stripe.len() / blocks);
         Ok(())
     }
 }

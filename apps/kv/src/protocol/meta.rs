@@ -291,7 +291,11 @@ pub(crate) fn arithmetic<O: Output>(
     let status = match outcome {
         Arithmetic::Done(item, number) => {
             let key = (key.bytes(), &flags);
-            reply_number(context, tokens, key, &mut shard, (item, number, created));
+            let line = number_line(now, tokens, key, &mut shard, (item, number, created));
+            drop(shard);
+            if let Some(line) = line {
+                context.reply(line.as_bytes());
+            }
             return Ok(Step::done());
         }
         Arithmetic::NotFound => {
@@ -307,15 +311,14 @@ pub(crate) fn arithmetic<O: Output>(
     Ok(Step::done())
 }
 
-/// The successful reply of `ma`: the new number, and what the flags ask for.
-fn reply_number<O: Output>(
-    context: &mut Context<'_, O>,
+/// The successful reply of `ma`: the new number, and what the flags ask for; none where they ask for silence.
+fn number_line(
+    now: u32,
     tokens: &Tokens<'_>,
     (key, flags): (&[u8], &MetaFlags),
     shard: &mut Shard,
     (item, number, created): (Chunk, u64, bool),
-) {
-    let now = context.now.as_u32();
+) -> Option<MetaLine> {
     let mut digits = Line::<DIGITS_MAX>::new();
     digits.number(number);
     let mut line = MetaLine::new();
@@ -341,14 +344,14 @@ fn reply_number<O: Output>(
         }
     }
     if flags.quiet && !created {
-        return;
+        return None;
     }
     line.push(b"\r\n");
     if flags.value {
         line.push(digits.as_bytes());
         line.push(b"\r\n");
     }
-    context.reply(line.as_bytes());
+    Some(line)
 }
 
 /// me: what is known of an item, for people.

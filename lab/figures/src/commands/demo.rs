@@ -2,6 +2,7 @@
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::time::Instant;
 
 use anyhow::bail;
 
@@ -50,13 +51,15 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let mut bar = Bar::default();
     bar.begin("demo");
     bar.plan(STEPS);
+    let began = Instant::now();
     let result = demo::run(&config, &mut bar);
     bar.end(if result.is_ok() { "measured" } else { "not measured" });
     let mut demo = result?;
     let (claims, mut silent) = (Claims::builtin()?, Silent);
     let options = Options { repeats: 1, seed: args.seed, ..Options::FULL };
     let mut setup = Setup::new(&claims, options, &mut silent);
-    let found = figure::MEASURED.reproduce(&mut demo, &mut setup)?;
+    let mut found = figure::MEASURED.reproduce(&mut demo, &mut setup)?;
+    found.seconds = began.elapsed().as_secs_f64().try_into().ok();
     print!("{}", render::text(&found));
     if let Some(path) = &args.json {
         save(path, &(serde_json::to_string_pretty(&demo)? + "\n"))?;

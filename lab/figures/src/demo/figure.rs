@@ -158,7 +158,7 @@ fn echo(echo: &Echo, recorder: &mut Recorder<'_>) {
         fill(recorder, rates, [(name, churn)], &quantities);
         let Churn { errors, cycles, seconds, close, .. } = churn;
         recorder.note(format!(
-            "{name}, connect-request-close: {errors} errors in {cycles} cycles of {seconds:.0} s, closed by {close}"
+            "{name}, connect-request-close: {errors} errors in {cycles} cycles of {seconds:.0} s, {close}"
         ));
     }
     if let Some(found) = &echo.sockperf {
@@ -240,7 +240,7 @@ mod tests {
             cycles: 127_000,
             errors: 3,
             seconds: 5.0,
-            close: "reset".to_owned(),
+            close: "closed by reset".to_owned(),
         };
         let server = |name: &str| EchoSystem {
             name: name.to_owned(),

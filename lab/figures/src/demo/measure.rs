@@ -83,7 +83,10 @@ pub fn run(config: &DemoConfig, progress: &mut dyn Progress) -> anyhow::Result<D
     for contestant in shuffled(all, config.seed) {
         found.extend(measured(config, &lab, contestant, &mut windows, progress)?);
     }
-    progress.found(&format!("the servers beside each other\n{}", beside(&found)));
+    progress.found(&format!(
+        "the servers beside each other; the echo follows, and then the report\n{}",
+        beside(&found)
+    ));
     progress.step("the bound once more");
     let reflector_rps = best_reflector_rps(&lab)?.max(bound_before);
     // A failure here leaves the receive steering of a lab that goes away in a moment.

@@ -25,14 +25,19 @@ pub(super) fn run(part: &Part<'_>) -> Result<Ran, LoadError> {
     let KernelConfig { target, wait, .. } = *part.transport;
     let (generator, connections) = Generator::first(load, workload)?;
     let limit = Duration::from_millis(load.connect_timeout_ms);
-    let sockets = Sockets::connect(target, connections, limit, wait)?;
+    let to_dial = || Sockets::to_dial(target, load.connections, wait);
+    let sockets = match generator {
+        Generator::Load(_) => Sockets::connect(target, connections, limit, wait)?,
+        Generator::Churn(_) => to_dial()?,
+    };
     let mut driver = Driver::new(part, generator, sockets);
-    if load.preloads() && matches!(driver.generator, Generator::Load(_)) {
-        driver.preload()?;
-    }
-    if matches!(load.mode, Mode::Churn { .. }) {
-        let generator = Generator::churn(load, workload)?;
-        driver = Driver::new(part, generator, Sockets::to_dial(target, load.connections, wait)?);
+    if let Generator::Load(_) = driver.generator {
+        if load.preloads() {
+            driver.preload()?;
+        }
+        if matches!(load.mode, Mode::Churn { .. }) {
+            driver = Driver::new(part, Generator::churn(load, workload)?, to_dial()?);
+        }
     }
     let start_ns = part.rendezvous.meet(part.now_ns()).ok_or(LoadError::OtherThread)?;
     driver.generator.start(start_ns + part.whole.phase_shift_ns(part.index));

@@ -3,6 +3,7 @@
 //!
 //! To add a candidate: name it in [`CANDIDATES`], at the place that its simplicity gives it.
 
+use std::num::NonZero;
 use std::thread;
 
 use anyhow::bail;
@@ -169,19 +170,28 @@ pub fn steps(with_rate: bool) -> u64 {
     CANDIDATES.len() as u64 * (SEARCH_STEPS + 2 + u64::from(with_rate)) + MODELS as u64
 }
 
-/// All candidates, each on a thread, and both models. Each run is a function of its seed: their order changes nothing.
+/// All candidates, as many at a time as there are processors, and both models. Each run is a function of its seed:
+/// their order changes nothing.
 ///
 /// # Errors
 /// The first that failed, in the order of the candidates: a simulation that broke a promise.
 pub fn simulate_all(question: &Question, progress: Progress<'_>) -> anyhow::Result<Found> {
-    let answers = thread::scope(|scope| {
-        let answer = |candidate: System| scope.spawn(move || candidate.answer(question, progress));
-        let all = CANDIDATES.map(answer).into_iter().map(|thread| match thread.join() {
-            Ok(answer) => Ok(answer?),
-            Err(_) => bail!("a candidate's simulation panicked"),
-        });
-        all.collect::<anyhow::Result<Vec<_>>>()
-    })?;
+    let threads = thread::available_parallelism().map_or(1, NonZero::get);
+    let mut answers = Vec::new();
+    for candidates in CANDIDATES.chunks(threads) {
+        thread::scope(|scope| {
+            let answer =
+                |candidate| scope.spawn(move || System::answer(candidate, question, progress));
+            let running: Vec<_> = candidates.iter().map(answer).collect();
+            for candidate in running {
+                let Ok(answer) = candidate.join() else {
+                    bail!("a candidate's simulation panicked")
+                };
+                answers.push(answer?);
+            }
+            Ok(())
+        })?;
+    }
     Ok(Found { answers, theory: theory(question, progress)? })
 }
 
