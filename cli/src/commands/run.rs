@@ -19,7 +19,7 @@ use runtime::Controls;
 use service::cleanup;
 use service::config::{App, DomainName, RunConfig};
 use service::control::{ControlSocket, Steered, describe};
-use service::host::{Host, address, lab};
+use service::host::{Host, lab};
 use service::lab::Lab;
 use service::lab::guard::Guard;
 use service::network_config::NetworkConfig;
@@ -174,7 +174,7 @@ fn ends(
 /// What is active, so that nobody has to guess.
 fn announcement(config: &RunConfig, serving: &Serving) -> anyhow::Result<String> {
     let Serving { driver, cost, control, placement, protection } = serving;
-    let ((address, _), plane) = (address(config)?, &config.dataplane);
+    let ((address, _), plane) = (config.network.own_address()?, &config.dataplane);
     let idle = match plane.spin_us {
         ..0 => "spins for ever".to_owned(),
         spin => format!("sleeps after {spin} us without work"),

@@ -184,11 +184,12 @@ pub use sleepers::FutexSleeper;
 #[cfg(all(feature = "std", not(loom)))]
 pub use tenant::{Tenant, TenantSet};
 #[cfg(all(feature = "std", not(loom)))]
-pub use tenant_error::{TENANT_QUEUES_MAX, TENANTS_MAX, TenantError};
+pub use tenant_error::{
+    TENANT_CLASS_LOWEST, TENANT_CLASSES, TENANT_QUEUES_MAX, TENANTS_MAX, TenantError,
+};
 #[cfg(all(feature = "std", not(loom)))]
 pub use tenant_place::TenantPlace;
 #[cfg(all(feature = "std", not(loom)))]
-pub use tenant_rounds::{TENANT_CLASS_LOWEST, TENANT_CLASSES};
 #[cfg(all(feature = "std", not(loom)))]
 pub use tenant_shared::{SharedTenantConsumer, SharedTenantSet};
 pub use unsafe_doorbell::{Doorbell, DoorbellRef, MAX_COUNT};

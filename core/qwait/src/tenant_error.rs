@@ -2,13 +2,16 @@
 
 use std::io;
 
-use crate::tenant_rounds::TENANT_CLASS_LOWEST;
 use crate::unsafe_region::RegionError;
 
 /// Most queues of one tenant: the bits of its ready word.
 pub const TENANT_QUEUES_MAX: u32 = 64;
 /// Most tenants of one set.
 pub const TENANTS_MAX: u32 = 1024;
+/// Classes of tenants: 0 is served first.
+pub const TENANT_CLASSES: u8 = 8;
+/// The class that a tenant begins in: the lowest, so that it is for the trusted side alone to raise it.
+pub const TENANT_CLASS_LOWEST: u8 = TENANT_CLASSES - 1;
 
 /// Why a tenant or a set of tenants was refused.
 #[derive(Debug, thiserror::Error)]

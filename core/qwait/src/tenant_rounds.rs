@@ -14,12 +14,7 @@
 //! tenants and trusted side; a class is a matter of the trusted side's search alone.
 
 use crate::policy::{Arbiter, ServicePolicy};
-use crate::tenant_error::TenantError;
-
-/// Classes of tenants: 0 is served first.
-pub const TENANT_CLASSES: u8 = 8;
-/// The class that a tenant begins in: the lowest, so that it is for the trusted side alone to raise it.
-pub const TENANT_CLASS_LOWEST: u8 = TENANT_CLASSES - 1;
+use crate::tenant_error::{TENANT_CLASS_LOWEST, TENANT_CLASSES, TenantError};
 
 /// What a search looks at. Slots are those of the set.
 pub(crate) trait Words {

@@ -9,15 +9,14 @@ use nic::device::{Mtu, Watch};
 use runtime::{Controls, CoreReport, RuntimeConfig, Scheduler};
 use runtime::{ElasticConfig, IdlePolicy, ModerationPolicy, ReadySetConfig, StackConfig};
 use statseg::{Layout, Segment};
-use tailplane::{Ipv4Addr, MacAddr, Service};
+use tailplane::{MacAddr, Service};
 
 use super::builtin::{self, Runner};
 use super::config::{App, DataplaneConfig, RunConfig, SchedulerName};
 
-use crate::lab::constants::{DATAPLANE_ADDRESS, DATAPLANE_INTERFACE, SUBNET_BITS};
 use crate::lab::{Lab, LabConfig, LabError, Lifetime};
 use crate::local_wire::LocalWire;
-use crate::port::{Port, PortConfig};
+use crate::port::Port;
 use crate::split::wire::OpenWire;
 
 /// A wire and how its threads run; the service comes later.
@@ -75,7 +74,7 @@ pub fn lab_named(name: &str, queues: u32) -> anyhow::Result<Lab> {
 /// # Errors
 /// Classes of connections, or an address, that there are not.
 pub fn runtime(config: &RunConfig, mac: MacAddr, mtu: Mtu) -> anyhow::Result<RuntimeConfig> {
-    let (address, prefix_bits) = address(config)?;
+    let (address, prefix_bits) = config.network.own_address()?;
     let mut stack = StackConfig::new(address, prefix_bits, mac);
     stack.mtu_bytes = mtu.send;
     stack.receive_mtu_bytes = Some(mtu.receive);
@@ -138,38 +137,6 @@ pub fn segment(config: &RunConfig) -> anyhow::Result<Arc<Segment>> {
         batch_max: config.dataplane.batch as u32,
     };
     Segment::create("tailplane-statistics", &layout).context("making the statistics segment")
-}
-
-/// The dataplane's address of a configuration, and its prefix.
-///
-/// # Errors
-/// The key, the value and what is allowed.
-pub fn address(config: &RunConfig) -> anyhow::Result<(Ipv4Addr, u8)> {
-    match &config.network.address {
-        Some(address) => configfile::network("network.address", address),
-        None => Ok((DATAPLANE_ADDRESS, SUBNET_BITS)),
-    }
-}
-
-/// The port that a configuration describes, on this machine or in the lab.
-///
-/// # Errors
-/// An address that is none; neither lab nor interface.
-pub fn port(config: &RunConfig, lab: Option<&Lab>) -> anyhow::Result<PortConfig> {
-    let (interface, namespace) = match lab {
-        None => (config.network.interface.clone().context("neither lab nor interface")?, None),
-        Some(lab) => (DATAPLANE_INTERFACE.to_owned(), Some(lab.dataplane().clone())),
-    };
-    Ok(PortConfig {
-        interface,
-        namespace,
-        address: address(config)?.0,
-        threads: config.dataplane.threads,
-        chunks: config.memory.chunks,
-        huge_pages: config.memory.huge_pages.into(),
-        mode: config.network.mode,
-        rx_buffers: None,
-    })
 }
 
 impl Host {

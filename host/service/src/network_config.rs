@@ -7,11 +7,13 @@
 //! mode = "auto"     # or one that is demanded: zero-copy, copy, generic
 //! ```
 
+use std::net::Ipv4Addr;
+
 use anyhow::bail;
 use configfile::in_range;
 use serde::Deserialize;
 
-use crate::lab::constants::DEFAULT_PREFIX;
+use crate::lab::constants::{DATAPLANE_ADDRESS, DEFAULT_PREFIX, SUBNET_BITS};
 
 /// `network.mode`
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, strum::AsRefStr)]
@@ -40,7 +42,7 @@ pub struct NetworkConfig {
     /// The dataplane's address and prefix on that interface: `10.0.0.2/24`.
     pub address: Option<String>,
     /// The next hop beyond the prefix.
-    pub gateway: Option<std::net::Ipv4Addr>,
+    pub gateway: Option<Ipv4Addr>,
     /// How frames travel between the interface and packet memory; [`ModeName::Auto`] where nothing is said.
     pub mode: ModeName,
     /// Instead of lab and interface: a wire in shared memory, which another process of this machine
@@ -49,6 +51,17 @@ pub struct NetworkConfig {
 }
 
 impl NetworkConfig {
+    /// The dataplane's address, and its prefix.
+    ///
+    /// # Errors
+    /// The key, the value and what is allowed.
+    pub fn own_address(&self) -> anyhow::Result<(Ipv4Addr, u8)> {
+        match &self.address {
+            Some(address) => configfile::network("network.address", address),
+            None => Ok((DATAPLANE_ADDRESS, SUBNET_BITS)),
+        }
+    }
+
     /// The lab's name, for a service on neither an interface nor shared memory.
     pub fn lab(&self) -> &str {
         self.lab.as_deref().unwrap_or(DEFAULT_PREFIX)

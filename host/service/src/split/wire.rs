@@ -15,8 +15,8 @@ use super::passed_table::{Answer, PassedTable, Request};
 use super::table::{carry_out, requests};
 use crate::budget::Budget;
 use crate::config::RunConfig;
-use crate::host;
 use crate::lab::Lab;
+use crate::lab::constants::DATAPLANE_INTERFACE;
 use crate::local_wire::OfferedWire;
 use crate::port::{OpenPort, PortConfig, QUEUES_MAX, bind};
 
@@ -58,6 +58,27 @@ pub struct HeldPort {
     register: OwnedFd,
 }
 
+/// The port that a configuration describes, on this machine or in the lab.
+///
+/// # Errors
+/// An address that is none; neither lab nor interface.
+fn port(config: &RunConfig, lab: Option<&Lab>) -> anyhow::Result<PortConfig> {
+    let (interface, namespace) = match lab {
+        None => (config.network.interface.clone().context("neither lab nor interface")?, None),
+        Some(lab) => (DATAPLANE_INTERFACE.to_owned(), Some(lab.dataplane().clone())),
+    };
+    Ok(PortConfig {
+        interface,
+        namespace,
+        address: config.network.own_address()?.0,
+        threads: config.dataplane.threads,
+        chunks: config.memory.chunks,
+        huge_pages: config.memory.huge_pages.into(),
+        mode: config.network.mode,
+        rx_buffers: None,
+    })
+}
+
 impl OpenWire {
     /// Opens what the configuration names.
     ///
@@ -70,7 +91,7 @@ impl OpenWire {
                 Ok(Self::Local(OfferedWire::open(path, chunks, huge_pages)?))
             }
             None => {
-                let port = host::port(config, lab)?;
+                let port = port(config, lab)?;
                 Ok(Self::Port(Box::new(OpenPort::open(&port, lab)?), port))
             }
         }
