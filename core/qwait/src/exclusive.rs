@@ -178,13 +178,13 @@ impl ExclusiveSet {
     }
 
     /// The first half of going to sleep: announces it, then looks once more. True: nothing is
-    /// ready, and from now on whoever makes a queue ready calls this consumer's
+    /// ready, and from now on what makes a queue ready calls this consumer's
     /// [`Sleeper::wake`]. False: there is work; the announcement is taken back.
     ///
     /// For two-phase sleep on several sources: arm each in turn; where one has work, disarm
     /// the earlier ones in reverse order and go on; else block on all of them, then disarm
     /// all.
-    #[must_use = "where it is false there is work, and nobody will wake this consumer"]
+    #[must_use = "where it is false there is work, and nothing will wake this consumer"]
     pub fn arm(&mut self) -> bool {
         // Who picked us does not matter: there is nobody to pass a wake-up to.
         if !self.core.direct {

@@ -212,7 +212,7 @@ impl SharedConsumer {
     }
 
     /// The first half of going to sleep: as [`ExclusiveSet::arm`](crate::ExclusiveSet::arm).
-    #[must_use = "where it is false there is work, and nobody will wake this consumer"]
+    #[must_use = "where it is false there is work, and nothing will wake this consumer"]
     pub fn arm(&mut self) -> bool {
         self.core.arm(self.bit, &mut self.baton)
     }

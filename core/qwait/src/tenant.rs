@@ -163,7 +163,7 @@ impl TenantSet {
 
     /// `QWAIT-ADD` for a new tenant, in a slot that the caller chooses; its words lie where the caller says. `capacity` is
     /// the most items that one of its queues can hold. `wake` is the trusted side's copy of the tenant's eventfd; it is
-    /// never read, so that a tenant which makes it blocking stalls nobody. The tenant begins in the lowest class.
+    /// never read, so that a tenant which makes it blocking stalls no other. The tenant begins in the lowest class.
     ///
     /// # Errors
     /// [`TenantError::Full`] where the slot is taken or there is no such; `BadQueues`, `Region`, `Os`.
@@ -286,7 +286,7 @@ impl TenantSet {
 
     /// The first half of going to sleep: tells every tenant to ring aloud, then looks once more.
     /// True: nothing is ready, and a ring makes [`as_fd`](Self::as_fd) readable.
-    #[must_use = "where it is false there is work, and nobody will wake this consumer"]
+    #[must_use = "where it is false there is work, and nothing will wake this consumer"]
     pub fn arm(&mut self) -> bool {
         let words = &mut self.words;
         for (slot, tenant) in words.slots.all() {

@@ -305,7 +305,7 @@ impl SharedTenantConsumer {
 
     /// The first half of going to sleep: tells every tenant to ring aloud, then looks once more.
     /// True: nothing is ready, and a ring makes [`as_fd`](Self::as_fd) readable.
-    #[must_use = "where it is false there is work, and nobody will wake this consumer"]
+    #[must_use = "where it is false there is work, and nothing will wake this consumer"]
     pub fn arm(&mut self) -> bool {
         let sleepers = &self.words.shared.sleepers;
         let is_quiet = sleepers.arm(1 << self.number, |One| self.announce()).is_quiet();

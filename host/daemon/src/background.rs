@@ -230,16 +230,7 @@ mod tests {
     #[test]
     fn a_group_that_is_taken_away_is_said_and_made_anew() {
         let directory = Directory::new("cpuset");
-        let files = [
-            ("cg/cgroup.controllers", "cpuset"),
-            ("cg/cgroup.subtree_control", "cpuset"),
-            ("cg/batch/cpuset.cpus", ""),
-            ("cg/batch/cgroup.procs", ""),
-            ("cg/batch/cgroup.freeze", "0"),
-            ("cg/batch.keeper/cgroup.subtree_control", ""),
-        ];
-        let put = || files.iter().for_each(|(path, text)| drop(directory.put(path, text)));
-        put();
+        directory.put_batch();
         let machine = MachineConfig {
             cgroup: directory.path().join("cg"),
             proc: directory.path().join("proc"),
@@ -256,7 +247,7 @@ mod tests {
         let error = run_on(&[1]).unwrap_err().to_string();
         assert!(error.contains("cpuset.cpus is not there"), "{error}");
         assert_eq!(job.borrow().cpus(), None);
-        put();
+        directory.put_batch();
         run_on(&[1]).expect("held again");
         assert_eq!(directory.get("cg/batch/cpuset.cpus"), "1");
         assert_eq!(job.borrow().cpus(), Some(&[1][..]));

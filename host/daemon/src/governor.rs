@@ -581,16 +581,7 @@ mod tests {
     #[test]
     fn decisions_are_carried_out_in_order_and_failures_said() {
         let directory = Directory::new("hands");
-        for (path, text) in [
-            ("cg/cgroup.controllers", "cpuset"),
-            ("cg/cgroup.subtree_control", "cpuset"),
-            ("cg/batch/cpuset.cpus", ""),
-            ("cg/batch/cgroup.procs", ""),
-            ("cg/batch/cgroup.freeze", "0"),
-            ("cg/batch.keeper/cgroup.subtree_control", ""),
-        ] {
-            directory.put(path, text);
-        }
+        directory.put_batch();
         let cgroup = directory.path().join("cg");
         let machine = MachineConfig { cgroup, ..MachineConfig::default() };
         let config = BackgroundConfig { cgroup: Some("batch".to_owned()), command: Vec::new() };

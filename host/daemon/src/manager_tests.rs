@@ -548,16 +548,7 @@ fn a_daemon_that_is_late_says_how_many_turns_it_missed() {
 fn the_background_job_has_the_cores_that_the_service_leaves() {
     let file = "[control]\npolicy = \"consolidation\"\nbackground = { cgroup = \"batch\" }\n";
     let mut bench = Bench::new(&[("kv", file)], false);
-    for (path, text) in [
-        ("cg/cgroup.controllers", "cpuset"),
-        ("cg/cgroup.subtree_control", "cpuset"),
-        ("cg/batch/cpuset.cpus", ""),
-        ("cg/batch/cgroup.procs", ""),
-        ("cg/batch/cgroup.freeze", "0"),
-        ("cg/batch.keeper/cgroup.subtree_control", ""),
-    ] {
-        bench.directory.put(path, text);
-    }
+    bench.directory.put_batch();
     let fake = Fake::new("kv", 4, 64);
     (1..4).for_each(|thread| fake.set_state(thread, ThreadState::Parked));
     bench.world.show("kv", &fake);

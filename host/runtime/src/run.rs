@@ -57,7 +57,8 @@ where
     run_dyn(config, region, nics, &make_service, &ready, controls, stop)
 }
 
-/// The same, made once for each kind of service and driver, and not for each closure.
+/// The same, made once for each kind of service and driver, and not for each closure: inlined, it would be.
+#[inline(never)]
 fn run_dyn<N, S>(
     config: &RuntimeConfig,
     region: &Arc<Region>,

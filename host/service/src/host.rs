@@ -180,16 +180,6 @@ impl Host {
         ready: impl Fn() + Sync,
         stop: &AtomicBool,
     ) -> anyhow::Result<Vec<(CoreReport, S)>> {
-        self.run_dyn(&make_service, &ready, stop)
-    }
-
-    /// The same, made once for each kind of service.
-    fn run_dyn<S: Service + Send>(
-        self,
-        make_service: &(dyn Fn(usize) -> S + Sync),
-        ready: &(dyn Fn() + Sync),
-        stop: &AtomicBool,
-    ) -> anyhow::Result<Vec<(CoreReport, S)>> {
         let (wire, config, controls) = (self.wire, &self.runtime, Some(&*self.controls));
         Ok(match wire {
             Wire::Port(mut port) => {

@@ -80,7 +80,7 @@ impl Station for RoundRobin {
         while let Some(&Timed { at, what }) = self.running.peek()
             && at <= to
         {
-            // Told as it was before the slice ended.
+            // Shown as it was before the slice ended.
             self.tell(at, observer);
             self.running.pop();
             self.turn(at, what, observer);

@@ -114,7 +114,7 @@ sdp::counters! {
         steered,
         /// Frames that were no packet of this tunnel.
         foreign,
-        /// Packets that nobody was there for.
+        /// Packets for which no tenant was there.
         unclaimed,
         /// Packets that a full mailbox had no room for.
         overflowed,

@@ -24,7 +24,7 @@ pub enum Arrangement {
 /// How a plane is made.
 #[derive(Clone, Debug)]
 pub struct PlaneConfig {
-    /// Where tenants join. A socket that nobody listens on any more is replaced.
+    /// Where tenants join. A socket on which no process listens any more is replaced.
     pub socket: PathBuf,
     /// The socket's permissions; `0o600` by default: the plane's own user.
     pub socket_mode: u32,

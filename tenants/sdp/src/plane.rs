@@ -147,7 +147,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Binds a path, with these permissions. A socket that nobody listens on any more is replaced.
+    /// Binds a path, with these permissions. A socket on which no process listens any more is replaced.
     ///
     /// # Errors
     /// [`PlaneError::InUse`], [`PlaneError::NoSocket`], [`PlaneError::Os`].

@@ -45,6 +45,20 @@ impl Directory {
         path
     }
 
+    /// A control group `batch` for a background job, and the one beside it, as the kernel shows them.
+    pub fn put_batch(&self) {
+        for (path, text) in [
+            ("cg/cgroup.controllers", "cpuset"),
+            ("cg/cgroup.subtree_control", "cpuset"),
+            ("cg/batch/cpuset.cpus", ""),
+            ("cg/batch/cgroup.procs", ""),
+            ("cg/batch/cgroup.freeze", "0"),
+            ("cg/batch.keeper/cgroup.subtree_control", ""),
+        ] {
+            self.put(path, text);
+        }
+    }
+
     pub fn get(&self, path: &str) -> String {
         std::fs::read_to_string(self.0.join(path)).expect("it is there").trim().to_owned()
     }
