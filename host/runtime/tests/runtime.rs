@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant as Wall};
 
 use mem::{Pool, Region};
 use nic::Nic;
@@ -12,7 +13,14 @@ use runtime::{
 };
 use runtime::{RuntimeConfig, RuntimeError, Scheduler, run, run_controlled};
 use statseg::{Layout, Segment};
-use tailplane::{Flow, Instant, Ipv4Addr, MacAddr, Opened, Output, Protocol, Server};
+use tailplane::{
+    Calls, Cookie, Event, Events, Flow, Instant, Ipv4Addr, MacAddr, Opened, Output, Protocol,
+    Server, Service,
+};
+
+mod common;
+
+use common::{CLIENT, Ends, SERVER, wire};
 
 struct Quiet;
 
@@ -98,4 +106,73 @@ fn the_first_cycle_counts() {
         run_controlled(&config, &region, vec![near], make, ready, None, &stop).expect("it runs");
     let shown = segment.reading().threads()[0].packets;
     assert_eq!((shown, reports[0].0.cycle.packets), (1, 1));
+}
+
+/// Closes whatever connection says anything.
+struct Curt;
+
+impl Protocol for Curt {
+    type Connection = ();
+    fn open(&mut self, _: Instant, _: Opened) -> Option<()> {
+        Some(())
+    }
+    fn receive(&mut self, _: Instant, _: &mut (), _: &[u8], _: &mut Output<'_, '_>) -> Flow {
+        Flow::Close
+    }
+}
+
+/// Opens one connection, says something, and closes once its peer has.
+#[derive(Default)]
+struct Caller {
+    has_called: bool,
+}
+
+impl Service for Caller {
+    fn on_batch(&mut self, _: Instant, events: Events<'_>, calls: &mut Calls<'_>) {
+        for event in events.iter() {
+            match event {
+                Event::Connected { outcome, .. } => {
+                    let (handle, _) = outcome.expect("it is let in");
+                    calls.sendv(handle, &[b"quit"]).expect("room");
+                }
+                Event::Eof { handle, .. } => calls.close(handle).expect("room"),
+                _ => {}
+            }
+        }
+        if !self.has_called {
+            self.has_called = calls.connect(Cookie(0), SERVER).is_ok();
+        }
+    }
+    fn wake_at(&self) -> Option<Instant> {
+        (!self.has_called).then_some(Instant::ZERO)
+    }
+}
+
+/// The end of a TIME-WAIT is a timer's, in a cycle that does nothing else: it is shown all the same.
+#[test]
+fn a_connection_that_only_a_timer_ends_is_no_longer_shown() {
+    let (near, far) = wire();
+    let [server, client] = [Region::heap(4_096), Region::heap(4_096)];
+    let layout = Layout { threads: 1, groups: runtime::FLOW_GROUPS as u16, batch_max: 64 };
+    let segment = Arc::new(Segment::create("time-wait", &layout).expect("memory"));
+    let mac = |last| MacAddr([2, 0, 0, 0, 0, last]);
+    let mut near_config = common::config(SERVER.addr, mac(1), Scheduler::RunToCompletion);
+    near_config.segment = Some(Arc::clone(&segment));
+    near_config.stack.time_wait = Duration::from_millis(300);
+    let far_config = common::config(CLIENT, mac(2), Scheduler::RunToCompletion);
+    let stop = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let _ends = Ends([&stop, &stop]);
+        scope.spawn(|| run(&near_config, &server, vec![near], |_| Server::new(Curt), &stop));
+        scope.spawn(|| run(&far_config, &client, vec![far], |_| Caller::default(), &stop));
+        let shows = |connections| {
+            let began = Wall::now();
+            while segment.reading().threads()[0].totals.connections != connections {
+                assert!(began.elapsed() < Duration::from_secs(30), "never {connections}");
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        };
+        shows(1);
+        shows(0);
+    });
 }

@@ -75,8 +75,11 @@ pub struct Shown<'a> {
     next_copy: Instant,
     /// Whether anything was done since the last copy.
     is_stale: bool,
-    /// What was told of migrations: one may end in a cycle that did nothing else.
+    /// What was told of migrations, of connections and of the stack: a timer may change them in a cycle that did
+    /// nothing else.
     moves: MigrationTotals,
+    connections: u32,
+    stack: StackStats,
     /// The application, in a process of its own, has a batch.
     is_lent: bool,
     sleeps: u64,
@@ -112,6 +115,8 @@ impl<'a> Shown<'a> {
             next_copy: now,
             is_stale: true,
             moves: MigrationTotals::default(),
+            connections: 0,
+            stack: StackStats::default(),
             is_lent: false,
             sleeps: 0,
             busy_ns: board.snapshot().busy_ns,
@@ -219,21 +224,21 @@ impl<'a> Shown<'a> {
     pub fn copy(&mut self, now: Instant, thread: &impl Elastic) {
         self.next_copy = now + COPIES_EVERY;
         let moves = migrations(&thread.migrations());
-        let has_moved = moves != std::mem::replace(&mut self.moves, moves);
-        if !std::mem::take(&mut self.is_stale) && !has_moved {
+        let (connections, stack) = thread.inspect(|stack, _| (stack.connections(), stack.stats()));
+        let is_same = !std::mem::take(&mut self.is_stale)
+            && (moves, connections, stack) == (self.moves, self.connections, self.stack);
+        if is_same {
             return;
         }
+        (self.moves, self.connections, self.stack) = (moves, connections, stack);
+        if let Some(segment) = self.segment {
+            thread.inspect(|stack, _| segment.tell_groups(self.thread, &stack.group_packets()));
+        }
         let cycle = thread.stats();
-        let (connections, counted) = thread.inspect(|stack, _| {
-            if let Some(segment) = self.segment {
-                segment.tell_groups(self.thread, &stack.group_packets());
-            }
-            (stack.connections(), stack.stats())
-        });
         self.board.tell(&Totals {
             steals: cycle.stolen,
             kicks: cycle.kicks,
-            forwarded: counted.forwarded,
+            forwarded: stack.forwarded,
             forward_drops: cycle.forward_drops,
             connections: connections.into(),
             events: cycle.events,
@@ -242,7 +247,7 @@ impl<'a> Shown<'a> {
             borrowed: cycle.borrowed,
         });
         self.board.tell_migrations(&moves);
-        self.board.tell_stack(counted.entries().map(|(_, count)| count));
+        self.board.tell_stack(stack.entries().map(|(_, count)| count));
     }
 
     /// What the thread is doing.
