@@ -26,7 +26,7 @@ use core::sync::atomic::Ordering;
 use clock::{Duration, Instant};
 use domain::{CallArray, Calls, EventArray, Events};
 use mem::Pool;
-use nic::{Nic, NicStats};
+use nic::{Nic, NicStats, QueueSet};
 use shuffle::{Guard, Taker};
 use stack::Stack;
 
@@ -299,7 +299,7 @@ impl<N: Nic> ConservingThread<N> {
         let Floor { shuffle, sides, .. } = &*self.floor;
         let has_work = |layer: Guard<'_, HomeLayer<N>>| {
             let HomeLayer { net, home, .. } = &*layer;
-            net.nic.rx_backlog() > 0
+            net.queues.rx_backlog() > 0
                 || !net.events.is_empty()
                 || home.has_due()
                 || net.has_relayed()
@@ -548,7 +548,7 @@ impl<N: Nic> Elastic for ConservingThread<N> {
     }
 
     fn nic_stats(&self) -> NicStats {
-        self.layer().net.nic.stats()
+        self.layer().net.queues.stats()
     }
 
     fn obey(&mut self, mailbox: MoveMailbox) {
@@ -600,7 +600,7 @@ impl<N: Nic> Elastic for ConservingThread<N> {
 
     fn disarm(&mut self) {
         self.side().hints.away_since.store(0, Ordering::Relaxed);
-        self.layer().net.nic.disarm();
+        self.layer().net.queues.disarm();
     }
 
     fn set_parked(&mut self, parked: bool) {
@@ -610,8 +610,8 @@ impl<N: Nic> Elastic for ConservingThread<N> {
         self.published |= self.floor.shuffle.declare_busy(self.core);
     }
 
-    fn with_nic<R>(&mut self, body: impl FnOnce(&mut N) -> R) -> R {
-        body(&mut self.layer().net.nic)
+    fn with_queues<R>(&mut self, body: impl FnOnce(&mut QueueSet<N>) -> R) -> R {
+        body(&mut self.layer().net.queues)
     }
 }
 

@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use clock::Instant;
 use domain::{CallArray, Calls, EventMirror, Events, Service};
 use mem::Pool;
-use nic::{Nic, NicStats};
+use nic::{Nic, NicStats, QueueSet};
 use stack::{Shared, Stack};
 
 use crate::cycle::{CycleStats, ElasticConfig, Left, Progress};
@@ -68,7 +68,7 @@ impl<N: Nic> ElasticThread<N> {
     pub fn new(
         core: u8,
         shared: Arc<Shared>,
-        nic: N,
+        queues: impl Into<QueueSet<N>>,
         pool: Pool,
         ports: ForwardPorts,
         config: ElasticConfig,
@@ -76,7 +76,7 @@ impl<N: Nic> ElasticThread<N> {
     ) -> Self {
         let segment_bytes = shared.config.mss() as usize - 12;
         Self {
-            net: NetLayer::new(core, shared, nic, pool, ports, config, now),
+            net: NetLayer::new(core, shared, queues.into(), pool, ports, config, now),
             calls: CallArray::new(config.calls.max(1), segment_bytes),
             buffers: Vec::with_capacity(config.events()),
             staging: None,
@@ -134,7 +134,17 @@ impl<N: Nic> ElasticThread<N> {
     ) -> Progress {
         let polled = self.net.poll(now);
         self.net.process(now, polled);
-        let batch = self.run_application(now, service, before_batch);
+        let batch = match self.without_batch(now, service) {
+            Some(batch) => batch,
+            None => {
+                before_batch(self);
+                let (events, mut calls) = self.cross();
+                let lent = Lent { since: now, events: events.len() };
+                service.on_batch(now, events, &mut calls);
+                self.lent = service.has_batch().then_some(lent);
+                if self.lent.is_some() { Batch::Lent } else { Batch::Finished }
+            }
+        };
         let worked = self.execute(now, batch);
         self.net.run_timers(now);
         let has_some = self.lent.is_some();
@@ -142,38 +152,23 @@ impl<N: Nic> ElasticThread<N> {
         with_wish(self.with_waiting(progress, batch), service)
     }
 
-    /// Step 3: hands the application what came for it, if it takes any. One that had a batch gives back its calls first.
+    /// Before step 3: what becomes of a cycle in which the application gets no batch. One that had a batch gives back its
+    /// calls first.
     #[inline(always)]
-    fn run_application(
-        &mut self,
-        now: Instant,
-        service: &mut impl Service,
-        before_batch: impl FnOnce(&mut Self),
-    ) -> Batch {
+    fn without_batch(&mut self, now: Instant, service: &mut impl Service) -> Option<Batch> {
         self.net.is_withheld = service.is_away(now);
         if self.net.is_withheld {
-            return Batch::Withheld;
+            return Some(Batch::Withheld);
         }
         if let Some(lent) = self.lent.take() {
             self.event_ns = learned(self.event_ns, now.since(lent.since), lent.events);
             self.collect(now, service);
             if self.net.migration.departures.has_sealed() {
-                return Batch::Paused;
+                return Some(Batch::Paused);
             }
         }
-        let has_events = !self.net.events.is_empty();
-        if !has_events && service.wake_at().is_none_or(|at| at > now) {
-            return Batch::Finished;
-        }
-        before_batch(self);
-        let (events, mut calls) = self.cross();
-        let lent = Lent { since: now, events: events.len() };
-        service.on_batch(now, events, &mut calls);
-        if !service.has_batch() {
-            return Batch::Finished;
-        }
-        self.lent = Some(lent);
-        Batch::Lent
+        let is_idle = self.net.events.is_empty() && service.wake_at().is_none_or(|at| at > now);
+        is_idle.then_some(Batch::Finished)
     }
 
     /// Step 4: executes the system calls of a batch that is finished. Whether there was anything to do for the application,
@@ -236,9 +231,9 @@ impl<N: Nic> ElasticThread<N> {
         buffers.drain(..).for_each(|(_, mbuf)| net.pool.free(mbuf));
     }
 
-    /// The NIC's queue pair, to arm and disarm it for sleep.
-    pub fn nic(&mut self) -> &mut N {
-        &mut self.net.nic
+    /// Its queue pairs, to arm and disarm them for sleep.
+    pub fn queues(&mut self) -> &mut QueueSet<N> {
+        &mut self.net.queues
     }
 
     /// The stack, to look at.
@@ -266,7 +261,7 @@ impl<N: Nic> ElasticThread<N> {
 /// likes to wait, and then leaves. One that is dropped instead tells no peer, and keeps its packet memory's
 /// region from being unmapped.
 pub trait Elastic {
-    /// The driver of its queue pair.
+    /// The driver of its queue pairs.
     type Nic: Nic;
 
     /// Steps 1 and 2. Answers whether there is something for the application.
@@ -320,7 +315,7 @@ pub trait Elastic {
     /// Counters of the cycle.
     fn stats(&self) -> CycleStats;
 
-    /// Counters of the queue pair.
+    /// Counters of the queue pairs.
     fn nic_stats(&self) -> NicStats;
 
     /// From now on a controller can have flow groups of this thread moved (IX §4.5): this is the mailbox in
@@ -360,8 +355,8 @@ pub trait Elastic {
     /// Ends what [`arm`](Self::arm) began.
     fn disarm(&mut self);
 
-    /// Runs `body` on the queue pair, which nobody else touches meanwhile.
-    fn with_nic<R>(&mut self, body: impl FnOnce(&mut Self::Nic) -> R) -> R;
+    /// Runs `body` on the queue pairs, which nobody else touches meanwhile.
+    fn with_queues<R>(&mut self, body: impl FnOnce(&mut QueueSet<Self::Nic>) -> R) -> R;
 
     /// The whole cycle with an application that is linked in: a crossing is a function call.
     fn cycle(
@@ -448,7 +443,7 @@ impl<N: Nic> Elastic for ElasticThread<N> {
         self.net.stats
     }
     fn nic_stats(&self) -> NicStats {
-        self.net.nic.stats()
+        self.net.queues.stats()
     }
     fn obey(&mut self, mailbox: MoveMailbox) {
         self.net.migration.mailbox = Some(mailbox);
@@ -472,9 +467,9 @@ impl<N: Nic> Elastic for ElasticThread<N> {
         self.net.arm()
     }
     fn disarm(&mut self) {
-        self.net.nic.disarm();
+        self.net.queues.disarm();
     }
-    fn with_nic<R>(&mut self, body: impl FnOnce(&mut N) -> R) -> R {
-        body(self.nic())
+    fn with_queues<R>(&mut self, body: impl FnOnce(&mut QueueSet<N>) -> R) -> R {
+        body(self.queues())
     }
 }

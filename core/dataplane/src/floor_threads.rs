@@ -7,7 +7,7 @@ use alloc::vec::Vec;
 use clock::Instant;
 use domain::CallArray;
 use mem::Pool;
-use nic::Nic;
+use nic::{Nic, QueueSet};
 use shuffle::{ReadySet, ShuffleLayer, Taker};
 use stack::Shared;
 
@@ -31,8 +31,8 @@ struct Form {
 
 /// What an elastic thread is made of.
 pub struct Parts<N: Nic> {
-    /// Its queue pair.
-    pub nic: N,
+    /// Its queue pairs.
+    pub queues: QueueSet<N>,
     /// The network layer's packet memory.
     pub pool: Pool,
     /// Its ends of the forwarding rings.
@@ -89,10 +89,11 @@ impl<N: Nic> Floor<N> {
         let segment_bytes = shared.config.mss() as usize - 12;
         let mut own = Vec::new();
         let side = |(core, parts): (usize, Parts<N>)| {
-            let Parts { nic, pool, ports } = parts;
+            let Parts { queues, pool, ports } = parts;
             own.push(Pool::new(pool.region(), config.pool_keep));
             let core = core as u8;
-            let mut net = NetLayer::new(core, Arc::clone(shared), nic, pool, ports, elastic, now);
+            let mut net =
+                NetLayer::new(core, Arc::clone(shared), queues, pool, ports, elastic, now);
             net.classes = classes.clone().map(ClassTable::new);
             let layer = HomeLock::new(HomeLayer::new(net, core, segment_bytes, now));
             Side { hints: Hints::default(), layer }

@@ -66,10 +66,7 @@ impl<T> HomeLock<T> {
 
 /// Lets others have the processor: the core that has the value may be waiting for this one.
 fn relax() {
-    #[cfg(feature = "std")]
     std::thread::yield_now();
-    #[cfg(not(feature = "std"))]
-    core::hint::spin_loop();
 }
 
 #[cfg(test)]

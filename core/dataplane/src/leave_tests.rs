@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 use clock::{Duration, Instant};
 use domain::{Calls, Cookie, DeadReason, Event, Events, Handle, Service};
 use mem::{Mbuf, Pool, Region, TxFrame};
-use nic::{Armed, Capabilities, Closed, Nic, NicStats, QueueSet, Relayed};
+use nic::{Armed, Capabilities, Closed, Nic, NicStats, QueueSet};
 use stack::{Secrets, Shared, StackConfig};
 use wire::{Endpoint, Ipv4Addr, MacAddr};
 
@@ -37,20 +37,11 @@ pub(crate) struct Port {
     pub sent: Vec<TxFrame>,
     /// How often somebody has asked what waits in it.
     pub looks: Cell<u32>,
-    /// What it is to say of other threads' frames.
-    pub relayed: Relayed,
 }
 
 impl Port {
     pub fn new(wire: &Wire, queue: usize, to: usize) -> Self {
-        Self {
-            wire: Rc::clone(wire),
-            queue,
-            to,
-            sent: Vec::new(),
-            looks: Cell::new(0),
-            relayed: Relayed::default(),
-        }
+        Self { wire: Rc::clone(wire), queue, to, sent: Vec::new(), looks: Cell::new(0) }
     }
 }
 
@@ -97,9 +88,6 @@ impl Nic for Port {
     }
     fn stats(&self) -> NicStats {
         NicStats::default()
-    }
-    fn relayed(&self) -> Relayed {
-        self.relayed
     }
     fn rx_backlog(&self) -> usize {
         self.looks.set(self.looks.get() + 1);
@@ -192,23 +180,23 @@ struct Rig<T> {
 pub(crate) fn parts(region: &Arc<Region>, wire: &Wire) -> Vec<Parts<Port>> {
     let part = |(queue, ports)| {
         let nic = Port::new(wire, queue, CORES);
-        Parts { nic, pool: Pool::new(region, 256), ports }
+        Parts { queues: nic.into(), pool: Pool::new(region, 256), ports }
     };
     forwarding_mesh(CORES, 64).into_iter().enumerate().map(part).collect()
 }
 
 /// The same of a device with one queue: the second thread has none.
-fn of_one_queue(wire: &Wire, region: &Arc<Region>) -> Vec<Parts<QueueSet<Port>>> {
+fn of_one_queue(wire: &Wire, region: &Arc<Region>) -> Vec<Parts<Port>> {
     let sets = QueueSet::deal(alloc::vec![Port::new(wire, 0, CORES)], CORES).expect("a queue");
-    let part = |(nic, ports)| Parts { nic, pool: Pool::new(region, 256), ports };
+    let part = |(queues, ports)| Parts { queues, pool: Pool::new(region, 256), ports };
     sets.into_iter().zip(forwarding_mesh(CORES, 64)).map(part).collect()
 }
 
 fn completing_of<N: Nic>(parts: Vec<Parts<N>>) -> Vec<ElasticThread<N>> {
     let shared = shared(SERVER.addr, MacAddr([2, 0, 0, 0, 0, 1]), CORES);
-    let thread = |(core, Parts { nic, pool, ports })| {
+    let thread = |(core, Parts { queues, pool, ports })| {
         let (shared, config) = (Arc::clone(&shared), ElasticConfig::default());
-        ElasticThread::new(core as u8, shared, nic, pool, ports, config, Instant::ZERO)
+        ElasticThread::new(core as u8, shared, queues, pool, ports, config, Instant::ZERO)
     };
     parts.into_iter().enumerate().map(thread).collect()
 }
@@ -227,17 +215,11 @@ fn conserving(wire: &Wire, region: &Arc<Region>) -> Vec<ConservingThread<Port>> 
     conserving_of(parts(region, wire))
 }
 
-fn completing_by_one_queue(
-    wire: &Wire,
-    region: &Arc<Region>,
-) -> Vec<ElasticThread<QueueSet<Port>>> {
+fn completing_by_one_queue(wire: &Wire, region: &Arc<Region>) -> Vec<ElasticThread<Port>> {
     completing_of(of_one_queue(wire, region))
 }
 
-fn conserving_by_one_queue(
-    wire: &Wire,
-    region: &Arc<Region>,
-) -> Vec<ConservingThread<QueueSet<Port>>> {
+fn conserving_by_one_queue(wire: &Wire, region: &Arc<Region>) -> Vec<ConservingThread<Port>> {
     conserving_of(of_one_queue(wire, region))
 }
 

@@ -12,7 +12,6 @@
 //!
 //! Real threads and the simulator drive the very same code; [`ElasticThread::run_cycle`] is the
 //! whole cycle for an application that is linked in (the `inline` domain).
-#![cfg_attr(not(feature = "std"), no_std)]
 extern crate alloc;
 
 mod classes;

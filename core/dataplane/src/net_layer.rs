@@ -10,7 +10,7 @@ use alloc::vec::Vec;
 use clock::{Duration, Instant};
 use domain::{CallArray, EventArray, Handle};
 use mem::{Mbuf, Pool};
-use nic::{Armed, Nic};
+use nic::{Armed, Nic, QueueSet};
 use stack::{Away, GroupSet, Shared, Stack};
 
 use crate::classes::ClassTable;
@@ -37,7 +37,7 @@ pub(crate) struct Polled {
 
 /// See the module's comment.
 pub(crate) struct NetLayer<N: Nic> {
-    pub nic: N,
+    pub queues: QueueSet<N>,
     pub pool: Pool,
     pub stack: Stack,
     /// Events that the application has not been handed.
@@ -70,7 +70,7 @@ impl<N: Nic> NetLayer<N> {
     pub fn new(
         core: u8,
         shared: Arc<Shared>,
-        nic: N,
+        queues: QueueSet<N>,
         pool: Pool,
         ports: ForwardPorts,
         config: ElasticConfig,
@@ -78,9 +78,9 @@ impl<N: Nic> NetLayer<N> {
     ) -> Self {
         let batch = config.batch.max(1);
         Self {
-            relay: nic.relay(),
-            relayed: nic.relayed().threads,
-            nic,
+            relay: queues.relay(),
+            relayed: queues.relays_for(),
+            queues,
             pool,
             stack: Stack::new(shared, core, now, config.tx_frames),
             events: EventArray::new(config.events()),
@@ -118,7 +118,10 @@ impl<N: Nic> NetLayer<N> {
         // exceed it.
         let forwarded = self.ports.receive(&mut self.rx, room, &mut self.migration.heard);
         let asked = room - forwarded;
-        let received = self.nic.receive(now, &mut self.pool, &mut self.rx, asked);
+        let mut received = 0;
+        self.queues.in_turn(|queue| {
+            received += queue.receive(now, &mut self.pool, &mut self.rx, asked - received);
+        });
         if is_moving && self.migration.departures.awaits_probes() {
             self.take_probes(received);
         }
@@ -127,7 +130,7 @@ impl<N: Nic> NetLayer<N> {
         }
         self.received = deferred + forwarded + received;
         // A ring that had no full batch is empty: then it is not asked.
-        self.waiting = if received == asked { self.nic.rx_backlog() } else { 0 };
+        self.waiting = if received == asked { self.queues.rx_backlog() } else { 0 };
         self.stats.packets += self.received as u64;
         Polled { is_moving, is_dry: received < asked }
     }
@@ -216,11 +219,15 @@ impl<N: Nic> NetLayer<N> {
         is_busy: impl Fn(GroupSet) -> bool,
     ) -> Progress {
         self.stack.flush(now, &mut self.pool, &mut self.events);
-        let sent = self.nic.transmit(now, &mut self.pool, self.stack.frames());
+        let (pool, frames) = (&mut self.pool, self.stack.frames());
+        let sent = match self.queues.sender() {
+            Some(queue) => queue.transmit(now, pool, frames),
+            None => self.queues.transmit(now, pool, frames),
+        };
         if let Some(relay) = self.relay.filter(|_| sent > 0) {
             self.forwarded |= 1u128.checked_shl(relay.into()).unwrap_or(0);
         }
-        let reclaimed = self.nic.reclaim(&mut self.pool);
+        let reclaimed = self.queues.reclaim(&mut self.pool);
         let is_moving =
             (self.migration.is_active() || self.migration.is_asked()) && self.migrate(now, is_busy);
         let pending = is_moving
@@ -235,7 +242,7 @@ impl<N: Nic> NetLayer<N> {
             true => self.stats.busy_cycles += 1,
             false => self.stats.idle_cycles += 1,
         }
-        let next_deadline = match (self.stack.next_timer(), self.nic.next_event()) {
+        let next_deadline = match (self.stack.next_timer(), self.queues.next_event()) {
             (Some(timer), Some(device)) => Some(timer.min(device)),
             (timer, device) => timer.or(device),
         };
@@ -267,7 +274,7 @@ impl<N: Nic> NetLayer<N> {
 
     /// Whether frames of other cores wait for this one to send them.
     pub fn has_relayed(&self) -> bool {
-        self.relayed != 0 && self.nic.relayed().waiting > 0
+        self.relayed != 0 && self.queues.relayed() > 0
     }
 
     /// Whether frames wait for room at the core that sends them, which does not wake this one.
@@ -286,15 +293,15 @@ impl<N: Nic> NetLayer<N> {
         self.finish(now, true, |_| false);
         self.drop_events();
         more || !self.stack.frames().is_empty()
-            || self.nic.in_flight() > 0
+            || self.queues.in_flight() > 0
             || self.relayed != 0 && self.ports.alive() & self.relayed != 0
     }
 
     /// Arms the queue pair, and looks at it once more. Returns whether it has nothing, and is armed.
     pub fn arm(&mut self) -> bool {
-        let is_armed = self.nic.arm() == Armed::Quiet;
+        let is_armed = self.queues.arm() == Armed::Quiet;
         if !is_armed {
-            self.nic.disarm();
+            self.queues.disarm();
         }
         is_armed
     }
@@ -315,13 +322,13 @@ impl<N: Nic> NetLayer<N> {
     pub fn close(mut self) -> Left {
         self.end_migrations();
         self.drop_events();
-        let Self { nic, mut pool, stack, mut rx, ports, .. } = self;
+        let Self { queues, mut pool, stack, mut rx, ports, .. } = self;
         rx.drain(..).for_each(|mbuf| pool.free(mbuf));
         let untold = ports.close(&mut pool);
         // The stack's claims end first, so that what the device returns is free.
         let mut connections = stack.close(&mut pool);
         connections.untold += untold;
-        let memory = nic.close(&mut pool);
+        let memory = queues.close(&mut pool);
         Left { connections, memory }
     }
 }

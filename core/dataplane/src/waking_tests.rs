@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use clock::{Duration, Instant};
 use domain::{Calls, Cookie, Event, Events, Handle, Service};
 use mem::{Pool, Region};
+use nic::QueueSet;
 use wire::MacAddr;
 
 use crate::leave_tests::{CHUNKS, CLIENT, CLIENT_CHUNKS, Port, ROUNDS, SERVER, Wire, shared};
@@ -101,6 +102,8 @@ struct Rig {
     serving: Vec<Serving>,
     client: ElasticThread<Port>,
     asking: Asking,
+    /// Of a core without a queue.
+    relayed: QueueSet<Port>,
     regions: [Arc<Region>; 2],
 }
 
@@ -110,13 +113,13 @@ impl Rig {
         let (region, client_region) = (Region::heap(CHUNKS), Region::heap(CLIENT_CHUNKS));
         let (now, elastic) = (Instant::from_millis(1), ElasticConfig::default());
         let server = shared(SERVER.addr, MacAddr([2, 0, 0, 0, 0, 1]), 1);
-        let part = |(queue, ports)| {
-            let mut nic = Port::new(&wire, queue, CLIENT_QUEUE);
-            // The first core could send for a further one.
-            nic.relayed.threads = if queue == 0 { 1 << cores } else { 0 };
-            Parts { nic, pool: Pool::new(&region, 256), ports }
-        };
-        let parts = forwarding_mesh(cores, 64).into_iter().enumerate().map(part).collect();
+        let port = |queue| Port::new(&wire, queue, CLIENT_QUEUE);
+        // The first core sends for a further one.
+        let mut queues =
+            QueueSet::deal((0..cores).map(port).collect(), cores + 1).expect("a queue");
+        let relayed = queues.pop().expect("one without a queue");
+        let part = |(queues, ports)| Parts { queues, pool: Pool::new(&region, 256), ports };
+        let parts = queues.into_iter().zip(forwarding_mesh(cores, 64)).map(part).collect();
         let threads = Floor::threads(&server, parts, elastic, sharing, now);
         let client = ElasticThread::new(
             0,
@@ -130,7 +133,7 @@ impl Rig {
         let serving = (0..cores).map(|_| Serving::default()).collect();
         let asking = Asking { to_open: lines, ..Asking::default() };
         let regions = [region, client_region];
-        let mut rig = Self { now, threads, serving, client, asking, regions };
+        let mut rig = Self { now, threads, serving, client, asking, relayed, regions };
         rig.go_on();
         assert_eq!(rig.asking.lines.len(), lines);
         rig
@@ -201,6 +204,7 @@ impl Rig {
     fn account(self) {
         self.threads.into_iter().for_each(|thread| _ = thread.leave());
         Elastic::leave(self.client);
+        self.relayed.close(&mut Pool::new(&self.regions[0], 0));
         for region in self.regions {
             assert_eq!(region.depot_len(), region.chunks() as usize);
         }
@@ -208,7 +212,9 @@ impl Rig {
 
     /// How often somebody has looked into the ring of core 0.
     fn looks(&mut self) -> u32 {
-        self.threads[0].with_nic(|nic| nic.looks.get())
+        let mut looks = 0;
+        self.threads[0].with_queues(|queues| queues.in_turn(|port| looks += port.looks.get()));
+        looks
     }
 }
 
@@ -319,7 +325,10 @@ fn frames_that_a_core_is_to_send_for_another_are_kicked_for() {
     rig.now += Duration::from_micros(3);
     assert!(!rig.begin(1));
     assert_eq!(rig.threads[1].take_kicks(), 0, "nothing waits");
-    rig.threads[0].with_nic(|nic| nic.relayed.waiting = 1);
+    let mut pool = Pool::new(&rig.regions[0], 1);
+    let frame = pool.alloc().expect("a chunk").into_tx();
+    assert_eq!(rig.relayed.transmit(rig.now, &mut pool, &mut vec![frame]), 1);
+    drop(pool);
     rig.now += Duration::from_micros(50);
     rig.cycle(1);
     assert_eq!(rig.threads[1].take_kicks(), 0b01);

@@ -120,7 +120,11 @@ impl World {
         let (near, far) = loopback::pair(LoopbackConfig::default());
         let (idle, _) = loopback::pair(LoopbackConfig::default());
         let ports = forwarding_mesh(2, 64);
-        let part = |(nic, ports)| Parts { nic, pool: Pool::new(&region, 512), ports };
+        let part = |(nic, ports): (LoopbackNic, _)| Parts {
+            queues: nic.into(),
+            pool: Pool::new(&region, 512),
+            ports,
+        };
         let parts = [near, idle].into_iter().zip(ports).map(part).collect();
         let (elastic, host) = (ElasticConfig::default(), shared(SERVER, 0));
         let threads = match classes {

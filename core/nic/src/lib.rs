@@ -7,20 +7,16 @@
 //! - Drivers: [`loopback`] (two ends in one thread), `shm` (two dataplanes joined by shared memory),
 //!   `af_xdp` (Linux, any NIC; `xdp_program` splits the NIC between dataplane and kernel).
 //! - Middleware: `pcap` (capture), `fault` (a bad network, seeded by its `dice`), `tracer` (a line per frame).
-//! - [`queue_set`]: a device's queue pairs, dealt out to another number of threads.
+//! - [`queue_set`]: a device's queue pairs, dealt out to another number of threads: what an elastic thread has.
 //! - `rss`: which queue a flow group's frames come to; `indirection`: tables of devices that say so, one of them
 //!   `steer_program` (veth); [`probe`]: behind what a queue was given before.
 //! - `device`: what an interface can do, before it is opened, as the kernel declares it (`xdp_features`) and by what the
 //!   drivers ask (`driver_rules`).
 //! - [`reflector`] and [`blaster`]: what a driver can do with no stack above it.
-//!
-//! Building without `std` leaves the trait, `loopback`, `reflector` and `blaster`.
-#![cfg_attr(not(feature = "std"), no_std)]
 extern crate alloc;
 
 /// Methods of [`Nic`] that middleware hands on to the driver within, as they are: those that pass frames back and those
 /// of sleep.
-#[cfg(feature = "std")]
 macro_rules! hand_on {
     ($self:ident, $inner:expr) => {
         fn reclaim(&mut $self, pool: &mut Pool) -> usize {
@@ -35,80 +31,45 @@ macro_rules! hand_on {
         fn disarm(&mut $self) {
             ($inner).disarm();
         }
-        fn relay(&$self) -> Option<u8> {
-            ($inner).relay()
-        }
-        fn relayed(&$self) -> $crate::Relayed {
-            ($inner).relayed()
-        }
         fn wait_fd(&$self) -> Option<std::os::fd::BorrowedFd<'_>> {
             ($inner).wait_fd()
         }
     };
 }
 
-#[cfg(feature = "std")]
 pub mod af_xdp;
 pub mod blaster;
-#[cfg(feature = "std")]
 pub mod device;
-#[cfg(feature = "std")]
 pub mod dice;
-#[cfg(feature = "std")]
 mod driver_chunks;
-#[cfg(feature = "std")]
 pub mod driver_rules;
-#[cfg(feature = "std")]
 pub mod fault;
-#[cfg(feature = "std")]
 pub mod indirection;
 pub mod loopback;
-#[cfg(feature = "std")]
 pub mod pcap;
 pub mod probe;
-#[cfg(feature = "std")]
 pub mod queue_set;
 pub mod reflector;
-#[cfg(feature = "std")]
 pub mod rss;
-#[cfg(feature = "std")]
 mod rss_error;
-#[cfg(feature = "std")]
 pub mod shm;
-#[cfg(feature = "std")]
 pub mod shm_offer;
-#[cfg(feature = "std")]
 pub mod steer_program;
-#[cfg(feature = "std")]
 pub mod tap;
-#[cfg(feature = "std")]
 pub mod tracer;
-#[cfg(feature = "std")]
 mod unsafe_ethtool;
-#[cfg(feature = "std")]
 mod unsafe_interface;
-#[cfg(feature = "std")]
 mod unsafe_mapping;
-#[cfg(feature = "std")]
 mod unsafe_packet;
-#[cfg(feature = "std")]
 mod unsafe_relayed_frames;
-#[cfg(feature = "std")]
 mod unsafe_ring;
-#[cfg(feature = "std")]
 mod unsafe_shm;
-#[cfg(feature = "std")]
 mod unsafe_steer_table;
-#[cfg(feature = "std")]
 pub mod xdp_features;
-#[cfg(feature = "std")]
 pub mod xdp_program;
 
-#[cfg(feature = "std")]
 pub use queue_set::QueueSet;
-#[cfg(feature = "std")]
 pub use unsafe_ethtool::{Channels, Ethtool};
-#[cfg(feature = "std")]
 pub use unsafe_interface::Interface;
 
 use alloc::vec::Vec;
@@ -185,15 +146,6 @@ impl core::ops::AddAssign for NicStats {
         self.tx_dropped += tx_dropped;
         self.wakeups += wakeups;
     }
-}
-
-/// What an elastic thread sends for others that have no queue.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Relayed {
-    /// For which threads, one bit each.
-    pub threads: u128,
-    /// Their frames that wait for it.
-    pub waiting: usize,
 }
 
 /// What arming a driver for sleep found.
@@ -288,19 +240,7 @@ pub trait Nic {
     /// Undoes [`arm`](Nic::arm).
     fn disarm(&mut self) {}
 
-    /// The elastic thread that sends this one's frames, by its number, where this one has no queue of its own. It is to be
-    /// woken when [`transmit`](Nic::transmit) has taken some.
-    fn relay(&self) -> Option<u8> {
-        None
-    }
-
-    /// What this one sends for others.
-    fn relayed(&self) -> Relayed {
-        Relayed::default()
-    }
-
     /// The descriptor that becomes readable when an armed device has work.
-    #[cfg(feature = "std")]
     fn wait_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
         None
     }

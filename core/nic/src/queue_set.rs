@@ -2,13 +2,12 @@
 //!
 //! ```
 //! use nic::loopback::{self, LoopbackConfig};
-//! use nic::{Nic, QueueSet};
+//! use nic::QueueSet;
 //! # fn main() -> std::io::Result<()> {
 //! let (one, two) = loopback::pair(LoopbackConfig::default());
 //! // Two queues, three threads: the first thread sends the frames of the last one, which has no queue.
 //! let sets = QueueSet::deal(vec![one, two], 3)?;
-//! assert_eq!(sets.iter().map(QueueSet::len).collect::<Vec<_>>(), [1, 1, 0]);
-//! assert_eq!(sets.iter().map(Nic::relay).collect::<Vec<_>>(), [None, None, Some(0)]);
+//! assert_eq!(sets.iter().map(QueueSet::relay).collect::<Vec<_>>(), [None, None, Some(0)]);
 //! # Ok(()) }
 //! ```
 //!
@@ -33,7 +32,7 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use rustix::event::epoll;
 
 use crate::unsafe_relayed_frames::RelayedFrames;
-use crate::{Armed, Capabilities, Closed, Nic, NicStats, Relayed};
+use crate::{Armed, Capabilities, Closed, Nic, NicStats};
 
 /// Frames in the ring from a thread without a queue to its relay.
 const RING_FRAMES: usize = 1024;
@@ -139,14 +138,132 @@ impl<N: Nic> QueueSet<N> {
         Ok(sets)
     }
 
-    /// How many there are.
-    pub fn len(&self) -> usize {
-        self.queues.len()
+    /// Runs `body` on each queue, beginning with another one each time.
+    #[inline(always)]
+    pub fn in_turn(&mut self, mut body: impl FnMut(&mut N)) {
+        if let [only] = &mut self.queues[..] {
+            return body(only);
+        }
+        let (late, early) = self.queues.split_at_mut(self.first);
+        early.iter_mut().chain(late).for_each(body);
+        self.first = (self.first + 1) % self.queues.len().max(1);
     }
 
-    /// Whether there are none.
-    pub fn is_empty(&self) -> bool {
-        self.queues.is_empty()
+    /// The queue that frames leave by, where this thread sends its own and no others.
+    #[inline(always)]
+    pub fn sender(&mut self) -> Option<&mut N> {
+        self.queues.first_mut().filter(|_| self.relayed.rings.is_empty())
+    }
+
+    /// [`Nic::transmit`] by the first queue, with what other threads have for it, or by the relay. Answers how many of the
+    /// thread's own frames were taken.
+    pub fn transmit(&mut self, now: Instant, pool: &mut Pool, frames: &mut Vec<TxFrame>) -> usize {
+        let Self { queues, relay, relayed, .. } = self;
+        let Some(queue) = queues.first_mut() else {
+            return relay.as_mut().map_or(0, |relay| relay.transmit(pool, frames));
+        };
+        relayed.go_first = !relayed.go_first;
+        if relayed.go_first {
+            relayed.transmit(now, pool, queue);
+        }
+        let taken = queue.transmit(now, pool, frames);
+        if !relayed.go_first {
+            relayed.transmit(now, pool, queue);
+        }
+        taken
+    }
+
+    /// [`Nic::reclaim`].
+    #[inline]
+    pub fn reclaim(&mut self, pool: &mut Pool) -> usize {
+        self.queues.first_mut().map_or(0, |queue| queue.reclaim(pool))
+    }
+
+    /// [`Nic::close`] of each.
+    pub fn close(self, pool: &mut Pool) -> Closed {
+        self.relay.into_iter().for_each(|relay| relay.close(pool));
+        self.relayed.close(pool);
+        let mut closed = Closed::default();
+        self.queues.into_iter().for_each(|queue| closed += queue.close(pool));
+        closed
+    }
+
+    /// [`Nic::in_flight`], with what waits for this thread to send it.
+    pub fn in_flight(&self) -> usize {
+        let on_the_way = |relay: &ToRelay| RING_FRAMES - relay.ring.slots();
+        let own = self.queues.first().map_or(0, Nic::in_flight);
+        own + self.relay.as_ref().map_or(0, on_the_way) + self.relayed()
+    }
+
+    /// What the device's first queue can do.
+    pub fn capabilities(&self) -> Capabilities {
+        self.capabilities
+    }
+
+    /// Counters of all: a frame counts as sent for the thread whose it is.
+    pub fn stats(&self) -> NicStats {
+        let mut sum = NicStats::default();
+        self.queues.iter().for_each(|queue| sum += queue.stats());
+        let taken = &self.relayed.taken;
+        sum.tx_frames = sum.tx_frames.saturating_sub(taken.tx_frames);
+        sum.tx_bytes = sum.tx_bytes.saturating_sub(taken.tx_bytes);
+        self.relay.iter().for_each(|relay| sum += relay.stats);
+        sum
+    }
+
+    /// [`Nic::rx_backlog`] of all.
+    pub fn rx_backlog(&self) -> usize {
+        self.queues.iter().map(Nic::rx_backlog).sum()
+    }
+
+    /// [`Nic::next_event`] of any.
+    pub fn next_event(&self) -> Option<Instant> {
+        self.queues.iter().filter_map(Nic::next_event).min()
+    }
+
+    /// [`Nic::arm`] of each, also behind one that has work: [`disarm`](Self::disarm) takes all of it back.
+    pub fn arm(&mut self) -> Armed {
+        let has_work = |queue: &mut N| queue.arm() == Armed::HasWork;
+        let any = self.queues.iter_mut().map(has_work).fold(false, |any, one| any | one);
+        if any || self.relayed() > 0 { Armed::HasWork } else { Armed::Quiet }
+    }
+
+    /// [`Nic::disarm`] of each.
+    pub fn disarm(&mut self) {
+        self.queues.iter_mut().for_each(Nic::disarm);
+    }
+
+    /// The thread that sends this one's frames, where this one has no queue. It is to be woken when
+    /// [`transmit`](Self::transmit) has taken some.
+    pub fn relay(&self) -> Option<u8> {
+        self.relay.as_ref().map(|relay| relay.thread)
+    }
+
+    /// The threads whose frames this one sends, one bit each.
+    pub fn relays_for(&self) -> u128 {
+        self.relayed.rings.iter().fold(0, |all, (thread, ..)| all | 1 << thread)
+    }
+
+    /// Their frames that wait for it.
+    pub fn relayed(&self) -> usize {
+        self.relayed.rings.iter().map(|(_, ring, _)| ring.slots()).sum::<usize>()
+            + self.relayed.frames.len()
+    }
+
+    /// [`Nic::wait_fd`]: the descriptor that becomes readable when an armed queue has work.
+    pub fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
+        match &self.queues[..] {
+            [only] => only.wait_fd(),
+            _ => self.any.as_ref().map(AsFd::as_fd),
+        }
+    }
+}
+
+/// The queue pair of a thread that has one.
+impl<N: Nic> From<N> for QueueSet<N> {
+    fn from(queue: N) -> Self {
+        let (capabilities, relayed) = (queue.capabilities(), FromOthers::default());
+        Self { queues: vec![queue], first: 0, any: None, capabilities, relay: None, relayed }
     }
 }
 
@@ -229,10 +346,6 @@ fn free_all(mut ring: Consumer<Mbuf>, pool: &mut Pool) {
 }
 
 impl FromOthers {
-    fn waiting(&self) -> usize {
-        self.rings.iter().map(|(_, ring, _)| ring.slots()).sum::<usize>() + self.frames.len()
-    }
-
     /// Sends one burst through `queue`.
     fn transmit(&mut self, now: Instant, pool: &mut Pool, queue: &mut impl Nic) {
         if self.frames.is_empty() {
@@ -247,7 +360,7 @@ impl FromOthers {
                     self.frames.push(mbuf);
                 }
             }
-            self.first = (self.first + 1) % count;
+            self.first = (self.first + 1) % count.max(1);
         }
         if !self.frames.is_empty() {
             self.frames.send(|frames| queue.transmit(now, pool, frames));
@@ -263,118 +376,6 @@ impl FromOthers {
                 true => free_all(ring, pool),
                 false => ends.left_behind = Some(ring),
             }
-        }
-    }
-}
-
-impl<N: Nic> Nic for QueueSet<N> {
-    #[inline]
-    fn receive(
-        &mut self,
-        now: Instant,
-        pool: &mut Pool,
-        out: &mut Vec<Mbuf>,
-        limit: usize,
-    ) -> usize {
-        if let [only] = &mut self.queues[..] {
-            return only.receive(now, pool, out, limit);
-        }
-        let (late, early) = self.queues.split_at_mut(self.first);
-        let mut received = 0;
-        for queue in early.iter_mut().chain(late) {
-            received += queue.receive(now, pool, out, limit - received);
-        }
-        self.first = (self.first + 1) % self.queues.len().max(1);
-        received
-    }
-
-    /// Answers how many of the thread's own frames were taken.
-    #[inline]
-    fn transmit(&mut self, now: Instant, pool: &mut Pool, frames: &mut Vec<TxFrame>) -> usize {
-        let Self { queues, relay, relayed, .. } = self;
-        let Some(queue) = queues.first_mut() else {
-            return relay.as_mut().map_or(0, |relay| relay.transmit(pool, frames));
-        };
-        if relayed.rings.is_empty() {
-            return queue.transmit(now, pool, frames);
-        }
-        relayed.go_first = !relayed.go_first;
-        if relayed.go_first {
-            relayed.transmit(now, pool, queue);
-            return queue.transmit(now, pool, frames);
-        }
-        let taken = queue.transmit(now, pool, frames);
-        relayed.transmit(now, pool, queue);
-        taken
-    }
-
-    #[inline]
-    fn reclaim(&mut self, pool: &mut Pool) -> usize {
-        self.queues.first_mut().map_or(0, |queue| queue.reclaim(pool))
-    }
-
-    fn close(self, pool: &mut Pool) -> Closed {
-        self.relay.into_iter().for_each(|relay| relay.close(pool));
-        self.relayed.close(pool);
-        let mut closed = Closed::default();
-        self.queues.into_iter().for_each(|queue| closed += queue.close(pool));
-        closed
-    }
-
-    /// With what waits for this thread to send it.
-    fn in_flight(&self) -> usize {
-        let on_the_way = |relay: &ToRelay| RING_FRAMES - relay.ring.slots();
-        let own = self.queues.first().map_or(0, Nic::in_flight);
-        own + self.relay.as_ref().map_or(0, on_the_way) + self.relayed.waiting()
-    }
-
-    fn capabilities(&self) -> Capabilities {
-        self.capabilities
-    }
-
-    /// A frame counts as sent for the thread whose it is.
-    fn stats(&self) -> NicStats {
-        let mut sum = NicStats::default();
-        self.queues.iter().for_each(|queue| sum += queue.stats());
-        let taken = &self.relayed.taken;
-        sum.tx_frames = sum.tx_frames.saturating_sub(taken.tx_frames);
-        sum.tx_bytes = sum.tx_bytes.saturating_sub(taken.tx_bytes);
-        self.relay.iter().for_each(|relay| sum += relay.stats);
-        sum
-    }
-
-    fn rx_backlog(&self) -> usize {
-        self.queues.iter().map(Nic::rx_backlog).sum()
-    }
-
-    fn next_event(&self) -> Option<Instant> {
-        self.queues.iter().filter_map(Nic::next_event).min()
-    }
-
-    /// Arms each queue, also behind one that has work: [`disarm`](Nic::disarm) takes all of it back.
-    fn arm(&mut self) -> Armed {
-        let has_work = |queue: &mut N| queue.arm() == Armed::HasWork;
-        let any = self.queues.iter_mut().map(has_work).fold(false, |any, one| any | one);
-        if any || self.relayed.waiting() > 0 { Armed::HasWork } else { Armed::Quiet }
-    }
-
-    fn disarm(&mut self) {
-        self.queues.iter_mut().for_each(Nic::disarm);
-    }
-
-    fn relay(&self) -> Option<u8> {
-        self.relay.as_ref().map(|relay| relay.thread)
-    }
-
-    fn relayed(&self) -> Relayed {
-        let threads = self.relayed.rings.iter().fold(0, |all, (thread, ..)| all | 1 << thread);
-        Relayed { threads, waiting: self.relayed.waiting() }
-    }
-
-    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        match &self.queues[..] {
-            [only] => only.wait_fd(),
-            _ => self.any.as_ref().map(AsFd::as_fd),
         }
     }
 }
@@ -399,8 +400,10 @@ mod tests {
     /// Receives up to `limit` frames, and returns how many came of each mark.
     fn received(set: &mut QueueSet<LoopbackNic>, pool: &mut Pool, limit: usize) -> [usize; 2] {
         let mut out = Vec::new();
-        let count = set.receive(NOW, pool, &mut out, limit);
-        assert_eq!(count, out.len());
+        set.in_turn(|queue| {
+            let room = limit - out.len();
+            queue.receive(NOW, pool, &mut out, room);
+        });
         let mut marks = [0; 2];
         for mbuf in out {
             marks[mbuf.bytes()[0] as usize] += 1;
@@ -444,7 +447,7 @@ mod tests {
         let mut frames = frames_of(&mut pool, 0, 10);
         assert_eq!(pool.available(), 1);
         assert_eq!(sets[1].transmit(NOW, &mut pool, &mut frames), 10);
-        assert_eq!((frames.len(), sets[0].relayed().waiting), (0, 10));
+        assert_eq!((frames.len(), sets[0].relayed()), (0, 10));
         sets.into_iter().for_each(|set| _ = set.close(&mut pool));
         assert_eq!(pool.available(), 11);
     }
@@ -454,10 +457,9 @@ mod tests {
         let mut pool = Pool::new(&Region::heap(16), 16);
         let (near, _far) = loopback::pair(LoopbackConfig::default());
         let mut sets = QueueSet::deal(vec![near], 3).expect("a queue");
-        let relays: Vec<_> = sets.iter().map(Nic::relay).collect();
+        let relays: Vec<_> = sets.iter().map(QueueSet::relay).collect();
         assert_eq!(relays, [None, Some(0), Some(0)]);
         let empty = &mut sets[2];
-        assert!(empty.is_empty());
         assert_eq!(received(empty, &mut pool, 8), [0, 0]);
         assert_eq!((empty.arm(), empty.wait_fd().is_none()), (Armed::Quiet, true));
         assert!(QueueSet::<LoopbackNic>::deal(Vec::new(), 2).is_err());
@@ -490,10 +492,7 @@ mod tests {
         // Its segments may have to be sent again: the chunks stay with it.
         let mut others = frames_of(&mut other, 1, 100);
         assert_eq!(sender.transmit(NOW, &mut other, &mut others), 100);
-        assert_eq!(
-            (sender.in_flight(), relay.relayed()),
-            (100, Relayed { threads: 2, waiting: 100 })
-        );
+        assert_eq!((sender.in_flight(), relay.relays_for(), relay.relayed()), (100, 2, 100));
         assert_eq!(relay.arm(), Armed::HasWork);
         let mut own = frames_of(&mut pool, 0, 60);
         let mut marks = [0; 2];

@@ -173,7 +173,6 @@ impl<T: Copy, M: RingMemory<T>> Producer<T, M> {
     }
 
     /// Copies of the submitted entries that the consumer has not released, oldest first.
-    #[cfg(feature = "std")]
     pub(crate) fn unconsumed(&self) -> alloc::vec::Vec<T> {
         let mask = self.memory.size() - 1;
         let pending = self.pending();

@@ -10,9 +10,9 @@ use crate::context::Context;
 use crate::groups::{Groups, group_mut, resolve};
 use crate::policy::{Direction, Transport};
 use crate::shared::Shared;
-use crate::tcp::conn::{Cold, Conn, Flags, Place};
+use crate::tcp::conn::Place;
 use crate::tcp::group::FlowGroup;
-use crate::tcp::{calls, connect, output, receive};
+use crate::tcp::{calls, connect, predicted, receive};
 use crate::{again, udp};
 
 /// Whether a flow group is one that another core owns, or that is on its way.
@@ -55,7 +55,7 @@ pub(crate) fn run(
             {
                 (given_back, rest) = (*bytes, after);
             }
-            let is_settled = reply(place, conn, cold, mbuf, sum, given_back, ctx);
+            let is_settled = predicted::reply(place, conn, cold, (mbuf, sum), given_back, ctx);
             // An application that answers in the order of its events has its buffers settled on
             // the way, with the connection at hand.
             if is_settled
@@ -70,32 +70,6 @@ pub(crate) fn run(
         }
     }
     settle(groups, &mut batch.buffers, ctx);
-}
-
-/// `sendv` of a message of one buffer, which nearly every one is, and `recv_done` of the request that it answers
-/// (`given_back` bytes, or none): one frame acknowledges, announces the room that came free, and carries the reply.
-/// Answers whether, as nearly always, the application has given all back that it had and step 6 has nothing more to
-/// acknowledge: a buffer of the connection is free.
-#[inline(always)]
-fn reply(
-    place: Place,
-    conn: &mut Conn,
-    cold: &mut Cold,
-    mbuf: Mbuf,
-    sum: Sum,
-    given_back: u32,
-    ctx: &mut Context<'_>,
-) -> bool {
-    let is_usual = given_back <= conn.rcv_used && !conn.flags.has(Flags::HELD);
-    let now = if is_usual { given_back } else { 0 };
-    conn.rcv_used -= now;
-    match output::send_at_once(place, conn, cold, mbuf, sum, ctx) {
-        Ok(()) if is_usual => return conn.rcv_used == 0,
-        Ok(()) => {}
-        Err(mbuf) => calls::sendv(place, conn, cold, core::iter::once((mbuf, sum)), ctx),
-    }
-    calls::recv_done(place, conn, cold, given_back - now, ctx);
-    false
 }
 
 /// Asks for the connections of a batch's calls: those that the application speaks to by itself are in no

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize};
 use clock::{Clock, MonotonicClock};
 use dataplane::{MAX_CORES, Parts, forwarding_mesh};
 use mem::{Pool, Region};
-use nic::Nic;
+use nic::{Nic, QueueSet};
 use rustix::time::{ClockId, clock_gettime};
 use stack::{FLOW_GROUPS, RssKey, Secrets, Shared, StackConfig};
 
@@ -47,7 +47,7 @@ impl<'a> Stage<'a> {
     pub fn new<N: Nic>(
         config: &'a RuntimeConfig,
         region: &Arc<Region>,
-        nics: Vec<N>,
+        nics: Vec<QueueSet<N>>,
         controls: Option<&'a Controls>,
         stop: &'a AtomicBool,
     ) -> Result<(Self, Vec<Parts<N>>), RuntimeError> {
@@ -87,7 +87,8 @@ impl<'a> Stage<'a> {
         let now = clock_gettime(ClockId::Monotonic);
         let now_ns = now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64;
         let epoch_ns = now_ns - clock.now().as_nanos();
-        let part = |(nic, ports)| Parts { nic, pool: Pool::new(region, config.pool_keep), ports };
+        let part =
+            |(queues, ports)| Parts { queues, pool: Pool::new(region, config.pool_keep), ports };
         let parts = nics.into_iter().zip(forwarding_mesh(cores, FORWARD_RING)).map(part).collect();
         let stage = Self {
             config,

@@ -138,8 +138,11 @@ mod tests {
         let stack = StackConfig::new(Ipv4Addr::new(10, 9, 0, 1), 24, MacAddr([2, 0, 0, 0, 0, 1]));
         let secrets = Secrets { rss_key: [1; 40], isn_key: [2; 16], port_key: [3; 16], offset: 4 };
         let shared = Arc::new(Shared::new(stack, &secrets, 1));
-        let parts =
-            Parts { nic: near, pool: Pool::new(&region, 256), ports: ForwardPorts::default() };
+        let parts = Parts {
+            queues: near.into(),
+            pool: Pool::new(&region, 256),
+            ports: ForwardPorts::default(),
+        };
         let sharing =
             ConservingConfig { while_away: WhileAway::Kick, pool_keep: 64, ..Default::default() };
         let threads =

@@ -14,7 +14,7 @@ use clock::Clock;
 use dataplane::{ConservingThread, ElasticThread, Floor, OwnTender, Parts, Tender};
 use domain::Service;
 use mem::{Pool, Region};
-use nic::Nic;
+use nic::{Nic, QueueSet};
 use process::{Attendant, Near};
 
 use crate::beside::beside;
@@ -42,7 +42,7 @@ const STAGED: (usize, usize) = (128, 512);
 pub fn run_protected<N>(
     config: &RuntimeConfig,
     region: &Arc<Region>,
-    nics: Vec<N>,
+    nics: Vec<impl Into<QueueSet<N>>>,
     nears: Vec<Near<'static>>,
     ready: impl Fn() + Sync,
     controls: Option<&Controls>,
@@ -66,6 +66,7 @@ where
     }
     // Which of the application's threads hears of a connection must not matter to it.
     let is_movable = nears.iter().all(Service::runs_anywhere);
+    let nics = nics.into_iter().map(Into::into).collect();
     let (stage, parts) = Stage::new(config, region, nics, controls, stop)?;
     let placers = nears.iter().map(Near::placer).collect();
     let stage = Stage { placers, is_movable, ..stage };
@@ -97,11 +98,11 @@ fn run_apart<N: Nic + Send>(
     // What an application sends stands in this pool for the time of a crossing, and what two pools of a thread keep, no
     // other thread can have.
     let keep = (config.pool_keep / 4).clamp(STAGED.0, STAGED.1).min(config.pool_keep);
-    let thread = |((core, Parts { nic, pool, ports }), mirror)| {
+    let thread = |((core, Parts { queues, pool, ports }), mirror)| {
         let (shared, staging) = (Arc::clone(&stage.shared), Pool::new(region, keep));
         // Made where it runs: its parts cannot be moved.
         move || {
-            ElasticThread::new(core as u8, shared, nic, pool, ports, elastic, clock.now())
+            ElasticThread::new(core as u8, shared, queues, pool, ports, elastic, clock.now())
                 .staging(staging)
                 .mirroring(mirror)
         }

@@ -7,7 +7,7 @@ use clock::Clock;
 use dataplane::{ElasticThread, Floor, Parts, Tender};
 use domain::Service;
 use mem::Region;
-use nic::Nic;
+use nic::{Nic, QueueSet};
 
 use crate::config::{CoreReport, RuntimeConfig, Scheduler};
 use crate::controls::Controls;
@@ -24,7 +24,7 @@ use crate::stage::Stage;
 pub fn run<N, S>(
     config: &RuntimeConfig,
     region: &Arc<Region>,
-    nics: Vec<N>,
+    nics: Vec<impl Into<QueueSet<N>>>,
     make_service: impl Fn(usize) -> S + Sync,
     stop: &AtomicBool,
 ) -> Result<Vec<(CoreReport, S)>, RuntimeError>
@@ -44,7 +44,7 @@ where
 pub fn run_controlled<N, S>(
     config: &RuntimeConfig,
     region: &Arc<Region>,
-    nics: Vec<N>,
+    nics: Vec<impl Into<QueueSet<N>>>,
     make_service: impl Fn(usize) -> S + Sync,
     ready: impl Fn() + Sync,
     controls: Option<&Controls>,
@@ -54,6 +54,7 @@ where
     N: Nic + Send,
     S: Service + Send,
 {
+    let nics = nics.into_iter().map(Into::into).collect();
     run_dyn(config, region, nics, &make_service, &ready, controls, stop)
 }
 
@@ -62,7 +63,7 @@ where
 fn run_dyn<N, S>(
     config: &RuntimeConfig,
     region: &Arc<Region>,
-    nics: Vec<N>,
+    nics: Vec<QueueSet<N>>,
     make_service: &(dyn Fn(usize) -> S + Sync),
     ready: &(dyn Fn() + Sync),
     controls: Option<&Controls>,
@@ -77,11 +78,19 @@ where
     let now = clock.now();
     match &config.scheduler {
         Scheduler::RunToCompletion => {
-            let thread = |(core, Parts { nic, pool, ports })| {
+            let thread = |(core, Parts { queues, pool, ports })| {
                 let shared = Arc::clone(shared);
                 // Made where it runs: its parts cannot be moved.
                 move || {
-                    ElasticThread::new(core as u8, shared, nic, pool, ports, elastic, clock.now())
+                    ElasticThread::new(
+                        core as u8,
+                        shared,
+                        queues,
+                        pool,
+                        ports,
+                        elastic,
+                        clock.now(),
+                    )
                 }
             };
             let none = Vec::<Tender<N>>::new();

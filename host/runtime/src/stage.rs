@@ -10,7 +10,7 @@ use std::time::Duration;
 use clock::{Clock, MonotonicClock};
 use dataplane::{ConservingThread, Elastic, Left, Tender};
 use domain::Service;
-use nic::Nic;
+use nic::{Nic, QueueSet};
 use process::{NearBell, Placer};
 use shown::Shown;
 use stack::Shared;
@@ -167,7 +167,7 @@ impl Stage<'_> {
         }
         self.follow(core, thread, service.runs_anywhere());
         // Before the thread may do no more than serving takes.
-        let device = thread.with_nic(device_fd)?;
+        let device = thread.with_queues(device_fd)?;
         let own = statseg::words();
         let board = self.segment().and_then(|segment| segment.board(core as u16));
         let board = board.unwrap_or_else(|| Board::over(&own));
@@ -246,8 +246,8 @@ impl Stage<'_> {
 }
 
 /// A descriptor of the thread's own for what the device has: it polls it while others have the device itself.
-fn device_fd<N: Nic>(nic: &mut N) -> Result<Option<OwnedFd>, RuntimeError> {
-    let own = nic.wait_fd().map(|fd| fd.try_clone_to_owned()).transpose();
+fn device_fd<N: Nic>(queues: &mut QueueSet<N>) -> Result<Option<OwnedFd>, RuntimeError> {
+    let own = queues.wait_fd().map(|fd| fd.try_clone_to_owned()).transpose();
     own.map_err(|source| system("duplicating the descriptor of a queue pair", source))
 }
 

@@ -226,7 +226,11 @@ impl<'d> World<'d> {
             (0..CORES).map(|_| loopback::pair(loop_config)).unzip();
         let parts = nics.into_iter().zip(forwarding_mesh(CORES, 64));
         let region = &Arc::clone(&domain.region);
-        let part = |(nic, ports)| Parts { nic, pool: Pool::new(region, KEPT), ports };
+        let part = |(nic, ports): (LoopbackNic, _)| Parts {
+            queues: nic.into(),
+            pool: Pool::new(region, KEPT),
+            ports,
+        };
         let parts: Vec<_> = parts.map(part).collect();
         let mirrors = domain.lanes.iter().map(|lane| lane.near.mirror()).collect();
         let mut threads = threads(domain.mode, &shared, parts, region, mirrors, now);
@@ -427,10 +431,18 @@ fn threads(
     let sharing = ConservingConfig { pool_keep: KEPT, turns: 64, ..ConservingConfig::default() };
     match mode.scheduler {
         Scheduler::RunToCompletion => {
-            let thread = |((core, Parts { nic, pool, ports }), mirror)| {
-                ElasticThread::new(core as u8, Arc::clone(shared), nic, pool, ports, ELASTIC, now)
-                    .staging(Pool::new(region, KEPT / 2))
-                    .mirroring(mirror)
+            let thread = |((core, Parts { queues, pool, ports }), mirror)| {
+                ElasticThread::new(
+                    core as u8,
+                    Arc::clone(shared),
+                    queues,
+                    pool,
+                    ports,
+                    ELASTIC,
+                    now,
+                )
+                .staging(Pool::new(region, KEPT / 2))
+                .mirroring(mirror)
             };
             Threads::Complete(parts.into_iter().enumerate().zip(mirrors).map(thread).collect())
         }

@@ -331,9 +331,9 @@ fn completing(
     parts: Vec<Parts<Port>>,
     config: ElasticConfig,
 ) -> Vec<ElasticThread<Port>> {
-    let thread = |(core, Parts { nic, pool, ports })| {
+    let thread = |(core, Parts { queues, pool, ports })| {
         let shared = Arc::clone(shared);
-        ElasticThread::new(core as u8, shared, nic, pool, ports, config, Instant::ZERO)
+        ElasticThread::new(core as u8, shared, queues, pool, ports, config, Instant::ZERO)
     };
     parts.into_iter().enumerate().map(thread).collect()
 }

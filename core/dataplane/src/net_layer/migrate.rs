@@ -157,7 +157,7 @@ impl<N: Nic> NetLayer<N> {
             let to = departure.to;
             self.undo(departure, MoveError::HasLeft { to });
         }
-        let (ring, taken) = (self.nic.rx_backlog(), self.rx.len());
+        let (ring, taken) = (self.queues.rx_backlog(), self.rx.len());
         let at_once = self.migration.errs(Mistake::NoFence);
         let departures = &mut self.migration.departures;
         let seal = match at_once {

@@ -2,8 +2,8 @@
 
 use mem::{Mbuf, Retained, TxMeta, Want};
 use wire::{
-    ESTABLISHED_HEADERS_LEN, EstablishedFields, EtherType, EthernetRepr, Ipv4Repr, MacAddr,
-    Protocol, SeqNumber, Sum, TcpFlags, TcpOptions, TcpRepr, Timestamp,
+    EtherType, EthernetRepr, Ipv4Repr, MacAddr, Protocol, SeqNumber, Sum, TcpFlags, TcpOptions,
+    TcpRepr, Timestamp,
 };
 
 use super::conn::{Cold, Conn, Flags, Place, State};
@@ -157,7 +157,7 @@ fn syn_options_and_window(
 
 /// After anything with an ACK went out.
 #[inline]
-fn acknowledged(conn: &mut Conn) {
+pub(crate) fn acknowledged(conn: &mut Conn) {
     conn.flags.clear(Flags::ACK_DUE.and(Flags::ACK_NOW).and(Flags::ACK_ARMED));
     conn.unacked_segments = 0;
     conn.last_ack_sent = conn.rcv_nxt;
@@ -217,77 +217,6 @@ fn transmit(
     }
     if !conn.flags.has(Flags::RTX_ARMED) {
         arm_retransmission(conn, ctx);
-    }
-    Ok(())
-}
-
-/// Sends one buffer of the application at once: the short way, which nearly every reply goes. What it
-/// does is what `calls::sendv`, [`enqueue`] and [`transmit`] would do.
-///
-/// # Errors
-/// The buffer comes back, with nothing sent, where anything is unusual; `calls::sendv` takes it.
-// Not inlined, with all that it calls inside: it needs the registers.
-#[inline(never)]
-pub(crate) fn send_at_once(
-    place: Place,
-    conn: &mut Conn,
-    cold: &Cold,
-    mut mbuf: Mbuf,
-    sum: Sum,
-    ctx: &mut Context<'_>,
-) -> Result<(), Mbuf> {
-    let usual = Flags::TIMESTAMPS.and(Flags::ACCEPTED);
-    let unusual = Flags::UNSENT.and(Flags::PERSIST);
-    let len = mbuf.len();
-    if conn.state != State::Established
-        || !conn.flags.are(usual, usual.and(unusual))
-        || conn.dup_acks != 0
-        || len > conn.mss as usize
-        || len as u32 > conn.credit()
-        || conn.flight() + len as u32 > conn.cwnd.min(conn.snd_wnd)
-        || !ctx.can_send()
-    {
-        return Err(mbuf);
-    }
-    let window = announce_window(conn, cold, ctx.shared);
-    let (now, seq) = (ctx.now.as_nanos(), conn.snd_end);
-    let Some(template) = ctx.template(conn.flow.remote_addr()) else { return Err(mbuf) };
-    let fields = EstablishedFields {
-        flow: conn.flow,
-        seq,
-        ack: conn.rcv_nxt,
-        flags: TcpFlags::ACK.union(TcpFlags::PSH),
-        window,
-        echo: conn.ts_recent,
-        payload_len: len,
-        payload_sum: sum,
-    };
-    let meta = TxMeta {
-        sent_at_ns: now,
-        payload_sum: sum.to_bits(),
-        seq: seq.0,
-        len: len as u16,
-        flags: TcpFlags::PSH.0,
-        transmissions: 1,
-    };
-    match mbuf.front_mut() {
-        Some(front) => template.write(front, &fields),
-        None => return Err(mbuf),
-    }
-    let (retained, frame) = mbuf.transmit(meta, ESTABLISHED_HEADERS_LEN)?;
-    ctx.out.frames.push(frame);
-    conn.sent.push(retained);
-    conn.snd_end += len as u32;
-    conn.snd_nxt = conn.snd_end;
-    acknowledged(conn);
-    ctx.stats.tcp_segments_out += 1;
-    ctx.stats.tcp_bytes_out += len as u64;
-    if !conn.flags.has(Flags::RTX_ARMED) {
-        arm_retransmission(conn, ctx);
-    }
-    // Also where it was armed before: an acknowledgment may have moved it to before the wheel's entry.
-    if !has_timer(conn, ctx) {
-        note_pending(conn, place, ctx);
     }
     Ok(())
 }
@@ -595,7 +524,7 @@ pub(crate) fn is_at_rest(conn: &Conn, ctx: &Context<'_>) -> bool {
 
 /// Whether the wheel will ask about when the retransmission timer is due, or before.
 #[inline]
-fn has_timer(conn: &Conn, ctx: &Context<'_>) -> bool {
+pub(crate) fn has_timer(conn: &Conn, ctx: &Context<'_>) -> bool {
     conn.timer.covers(conn.rtx_at, ctx.shared.ticks.rto_slack)
 }
 

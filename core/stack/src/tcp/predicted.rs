@@ -4,14 +4,17 @@
 //! In sequence, inside the window, acknowledging nothing but what was sent, while nothing unusual
 //! goes on: all questions that `segment`, `ack` and `receive` would ask are answered by one look at
 //! the flags. What it does is what they would do; the difference is what need not be asked.
+//!
+//! And the short way out, for the reply: `calls`, [`output::enqueue`] and [`output::transmit`] with what need not be asked
+//! left out in the same way.
 
-use mem::{Mbuf, Want};
-use wire::TcpFlags;
+use mem::{Mbuf, TxMeta, Want};
+use wire::{ESTABLISHED_HEADERS_LEN, EstablishedFields, Sum, TcpFlags};
 
 use super::conn::{Cold, Conn, Flags, Place, State};
 use super::fields::Segment;
 use super::group::FlowGroup;
-use super::{ack, newreno, output, receive, segment};
+use super::{ack, calls, newreno, output, receive, segment};
 use crate::context::Context;
 use crate::input::{cut_to_payload, established_segment};
 
@@ -147,4 +150,100 @@ fn take(
     if !output::is_at_rest(conn, ctx) {
         output::note_pending(conn, place, ctx);
     }
+}
+
+/// `sendv` of a message of one buffer, which nearly every one is, and `recv_done` of the request that it answers
+/// (`given_back` bytes, or none): one frame acknowledges, announces the room that came free, and carries the reply.
+/// Answers whether, as nearly always, the application has given all back that it had and step 6 has nothing more to
+/// acknowledge: a buffer of the connection is free.
+// Not inlined, with all that it calls inside: it needs the registers.
+#[inline(never)]
+pub(crate) fn reply(
+    place: Place,
+    conn: &mut Conn,
+    cold: &mut Cold,
+    (mut mbuf, sum): (Mbuf, Sum),
+    given_back: u32,
+    ctx: &mut Context<'_>,
+) -> bool {
+    let usual = Flags::TIMESTAMPS.and(Flags::ACCEPTED);
+    let unusual = Flags::UNSENT.and(Flags::PERSIST).and(Flags::HELD);
+    let len = mbuf.len();
+    if given_back > conn.rcv_used
+        || conn.state != State::Established
+        || !conn.flags.are(usual, usual.and(unusual))
+        || conn.dup_acks != 0
+        || len > conn.mss as usize
+        || len as u32 > conn.credit()
+        || conn.flight() + len as u32 > conn.cwnd.min(conn.snd_wnd)
+        || !ctx.can_send()
+    {
+        return reply_by_calls(place, conn, cold, (mbuf, sum), given_back, ctx);
+    }
+    conn.rcv_used -= given_back;
+    let window = output::announce_window(conn, cold, ctx.shared);
+    let sent_at_ns = ctx.now.as_nanos();
+    let Some(template) = ctx.template(conn.flow.remote_addr()) else {
+        return reply_by_calls(place, conn, cold, (mbuf, sum), 0, ctx);
+    };
+    let fields = EstablishedFields {
+        flow: conn.flow,
+        seq: conn.snd_end,
+        ack: conn.rcv_nxt,
+        flags: TcpFlags::ACK.union(TcpFlags::PSH),
+        window,
+        echo: conn.ts_recent,
+        payload_len: len,
+        payload_sum: sum,
+    };
+    let meta = TxMeta {
+        sent_at_ns,
+        payload_sum: sum.to_bits(),
+        seq: conn.snd_end.0,
+        len: len as u16,
+        flags: TcpFlags::PSH.0,
+        transmissions: 1,
+    };
+    match mbuf.front_mut() {
+        Some(front) => template.write(front, &fields),
+        None => return reply_by_calls(place, conn, cold, (mbuf, sum), 0, ctx),
+    }
+    let (retained, frame) = match mbuf.transmit(meta, ESTABLISHED_HEADERS_LEN) {
+        Ok(parts) => parts,
+        Err(mbuf) => return reply_by_calls(place, conn, cold, (mbuf, sum), 0, ctx),
+    };
+    ctx.out.frames.push(frame);
+    conn.sent.push(retained);
+    conn.snd_end += len as u32;
+    conn.snd_nxt = conn.snd_end;
+    output::acknowledged(conn);
+    ctx.stats.tcp_segments_out += 1;
+    ctx.stats.tcp_bytes_out += len as u64;
+    if !conn.flags.has(Flags::RTX_ARMED) {
+        output::arm_retransmission(conn, ctx);
+    }
+    // Also where it was armed before: an acknowledgment may have moved it to before the wheel's entry.
+    if !output::has_timer(conn, ctx) {
+        output::note_pending(conn, place, ctx);
+    }
+    conn.rcv_used == 0
+}
+
+/// The same where anything is unusual. What is given back is announced with the reply where the connection had it.
+#[cold]
+#[inline(never)]
+fn reply_by_calls(
+    place: Place,
+    conn: &mut Conn,
+    cold: &mut Cold,
+    payload: (Mbuf, Sum),
+    given_back: u32,
+    ctx: &mut Context<'_>,
+) -> bool {
+    let is_usual = given_back <= conn.rcv_used && !conn.flags.has(Flags::HELD);
+    let before = if is_usual { given_back } else { 0 };
+    conn.rcv_used -= before;
+    calls::sendv(place, conn, cold, core::iter::once(payload), ctx);
+    calls::recv_done(place, conn, cold, given_back - before, ctx);
+    false
 }

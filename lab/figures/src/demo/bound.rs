@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use measure::{Places, SetsAtEnd, Watch, together};
 use mem::Pool;
-use nic::Nic;
 use nic::af_xdp::{blaster, reflector};
 use tailplane::{Clock, Endpoint, MonotonicClock};
 
@@ -45,7 +44,8 @@ pub fn reflector_rps(lab: &Lab, window: Duration, frame_bytes: usize) -> anyhow:
     let (stop, clock) = (AtomicBool::new(false), MonotonicClock::new());
     let blast = |_: &mut Watch| -> anyhow::Result<f64> {
         let _ends = SetsAtEnd(&stop);
-        let mut nic = client.take_queues().pop().context("one queue was opened")?;
+        let mut queues = client.take_queues().pop().context("one queue was opened")?;
+        let nic = queues.sender().context("it sends its own frames")?;
         let mut pool = Pool::new(&client.region, 4_096);
         let mut blaster = blaster::Blaster::new(blaster::BlasterConfig {
             source_mac: client_mac,
@@ -61,7 +61,7 @@ pub fn reflector_rps(lab: &Lab, window: Duration, frame_bytes: usize) -> anyhow:
             let (begin, before) = (Instant::now(), blaster.reflected);
             let mut last_progress = begin;
             while begin.elapsed() < span {
-                if blaster.blast_once(clock.now(), &mut nic, &mut pool) > 0 {
+                if blaster.blast_once(clock.now(), nic, &mut pool) > 0 {
                     last_progress = Instant::now();
                 } else if last_progress.elapsed() > Duration::from_millis(20) {
                     // Lost frames must not stop the measurement.
@@ -74,18 +74,19 @@ pub fn reflector_rps(lab: &Lab, window: Duration, frame_bytes: usize) -> anyhow:
         blast(window / 5);
         let rate = blast(window);
         blaster.drain(&mut pool);
-        nic.close(&mut pool);
+        queues.close(&mut pool);
         Ok(rate)
     };
     let reflect = |_: &mut Watch| -> anyhow::Result<()> {
-        let mut nic = server.take_queues().pop().context("one queue was opened")?;
+        let mut queues = server.take_queues().pop().context("one queue was opened")?;
+        let nic = queues.sender().context("it sends its own frames")?;
         let mut pool = Pool::new(&server.region, 4_096);
         let mut reflector = reflector::Reflector::new(64);
         while !stop.load(Ordering::Relaxed) {
-            reflector.reflect_once(clock.now(), &mut nic, &mut pool);
+            reflector.reflect_once(clock.now(), nic, &mut pool);
         }
         reflector.drain(&mut pool);
-        nic.close(&mut pool);
+        queues.close(&mut pool);
         Ok(())
     };
     let places = Places::new([CLIENT_CPU, SERVER_CPU], REALTIME);

@@ -130,10 +130,10 @@ fn serve(
     let mut last = start;
     while last < end {
         // The burst is whole before it is looked at, as it is after a wait; what else comes is served.
-        if last >= warm && server.nic().rx_backlog() < size {
+        if last >= warm && server.queues().rx_backlog() < size {
             let before = clock.now_ns();
             let mut polls = 0;
-            while server.nic().rx_backlog() == 0 && polls < 64 {
+            while server.queues().rx_backlog() == 0 && polls < 64 {
                 idle(server, clock);
                 polls += 1;
             }
@@ -141,7 +141,7 @@ fn serve(
             if polls == 64 {
                 samples[3].push((after - before) as f64 / 64.0 - looking_ns);
             }
-            while server.nic().rx_backlog() < size && clock.now_ns() - after < 100_000 {
+            while server.queues().rx_backlog() < size && clock.now_ns() - after < 100_000 {
                 std::hint::spin_loop();
             }
         }

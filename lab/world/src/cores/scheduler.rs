@@ -71,8 +71,8 @@ impl Scheduler for RunToCompletion {
 
     fn threads(&self, parts: CoreParts) -> Vec<Self::Thread> {
         let CoreParts { shared, cores, config, now } = parts;
-        let thread = |(core, Parts { nic, pool, ports })| {
-            ElasticThread::new(core as u8, Arc::clone(&shared), nic, pool, ports, config, now)
+        let thread = |(core, Parts { queues, pool, ports })| {
+            ElasticThread::new(core as u8, Arc::clone(&shared), queues, pool, ports, config, now)
         };
         cores.into_iter().enumerate().map(thread).collect()
     }

@@ -193,7 +193,7 @@ impl<'a, T: Elastic> World<'a, T> {
         let spare = if governance.is_some() { held } else { held / 4 };
         let memory = region(cores * (keep + CHUNKS_CORE) + spare);
         let part = |(core, ports)| Parts {
-            nic: queue_pair(&network, SERVER_PORT, core),
+            queues: queue_pair(&network, SERVER_PORT, core).into(),
             pool: Pool::new(&memory, keep),
             ports,
         };

@@ -12,7 +12,7 @@ use dataplane::{
     Left, MigrationStats, MoveMailbox, Parts, Progress, ReadySetConfig, forwarding_mesh,
 };
 use mem::{Pool, Region};
-use nic::{Nic, NicStats, QueueSet};
+use nic::{NicStats, QueueSet};
 use stack::{Secrets, Shared, Stack, StackConfig};
 use tailplane::Service;
 use wire::MacAddr;
@@ -35,8 +35,6 @@ const STAGED: usize = 128;
 const KICK_TAKES: Duration = Duration::from_micros(30);
 
 /// The queue pairs of one elastic thread.
-type Queues = QueueSet<VirtualNic>;
-
 /// What a host is made of.
 #[derive(Clone, Debug)]
 pub struct HostConfig {
@@ -74,7 +72,7 @@ impl HostConfig {
         port: usize,
         queues: u8,
         dice: impl Fn(u8) -> Dice,
-    ) -> Vec<Queues> {
+    ) -> Vec<QueueSet<VirtualNic>> {
         let queue =
             |queue: u8| VirtualNic::new(network.clone(), port, queue.into(), self.nic, dice(queue));
         QueueSet::deal((0..queues).map(queue).collect(), self.cores.into())
@@ -85,7 +83,7 @@ impl HostConfig {
     /// gets a copy of the events.
     fn completing(
         &self,
-        mut thread: ElasticThread<Queues>,
+        mut thread: ElasticThread<VirtualNic>,
         region: &Arc<Region>,
         mut service: Box<dyn Service>,
         dice: Dice,
@@ -124,8 +122,8 @@ impl Sharing {
 
 /// An elastic thread, by its scheduler.
 enum Thread {
-    Completing(Box<ElasticThread<Queues>>),
-    Conserving(Box<ConservingThread<Queues>>),
+    Completing(Box<ElasticThread<VirtualNic>>),
+    Conserving(Box<ConservingThread<VirtualNic>>),
 }
 
 /// Calls the same of whichever it is.
@@ -254,17 +252,21 @@ impl Host {
             Dice::new(seed, "device", number << 8 | u64::from(queue))
         });
         let pool = || Pool::new(&region, config.pool_keep);
-        let parts =
-            meshes.into_iter().zip(dealt).map(|(ports, nic)| Parts { nic, pool: pool(), ports });
+        let parts = meshes.into_iter().zip(dealt).map(|(ports, queues)| Parts {
+            queues,
+            pool: pool(),
+            ports,
+        });
         let mut conserving = |threads: Vec<_>| -> Vec<(Thread, Box<dyn Service>)> {
             let thread = |thread| Thread::Conserving(Box::new(thread));
             threads.into_iter().map(thread).zip((0..config.cores).map(&mut service)).collect()
         };
         let threads = match &config.sharing {
             Sharing::Not => {
-                let completing = |(core, Parts { nic, pool, ports })| {
+                let completing = |(core, Parts { queues, pool, ports })| {
                     let shared = Arc::clone(&shared);
-                    let thread = ElasticThread::new(core, shared, nic, pool, ports, elastic, start);
+                    let thread =
+                        ElasticThread::new(core, shared, queues, pool, ports, elastic, start);
                     let dice = Dice::new(seed, "distant", number << 8 | u64::from(core));
                     config.completing(thread, &region, service(core), dice)
                 };
@@ -521,7 +523,7 @@ impl Core {
     }
 
     fn device_waits(&mut self) -> bool {
-        of_thread!(&mut self.thread, thread => thread.with_nic(|nic| nic.rx_backlog() > 0))
+        of_thread!(&mut self.thread, thread => thread.with_queues(|queues| queues.rx_backlog() > 0))
     }
 
     /// Changes whenever a cycle got something done.

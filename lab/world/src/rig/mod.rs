@@ -20,7 +20,6 @@ use clock::{Clock, Duration, VirtualClock};
 use dataplane::{ElasticConfig, ElasticThread, ForwardPorts, Progress};
 use domain::{EventMirror, Service};
 use mem::{Pool, Region};
-use nic::Nic;
 use nic::loopback::{LoopbackConfig, LoopbackNic, WhenFull, pair};
 use runtime::Shown;
 use stack::{Secrets, Shared, StackConfig};
@@ -275,7 +274,7 @@ impl<S: Service> Rig<S> {
             if progress.worked {
                 self.server_busy += took;
             }
-            if self.server.nic().rx_backlog() == 0 {
+            if self.server.queues().rx_backlog() == 0 {
                 break;
             }
         }
@@ -341,7 +340,7 @@ impl<S: Service> Rig<S> {
         for _ in 0..rounds {
             (0..self.caller.connections() as u32).for_each(|index| self.caller.ask(index));
             self.round(true);
-            while self.client.nic().rx_backlog() > 0 {
+            while self.client.queues().rx_backlog() > 0 {
                 self.client.run_cycle(self.clock.now(), &mut self.caller);
             }
         }

@@ -85,7 +85,7 @@ pub fn run(config: &Config) -> Result<Found, TwoCoresError> {
     for ports in forwarding_mesh(2, 1_024) {
         let (near, far) = ShmNic::pair(&wires, &wires.far())?;
         ends.push(far);
-        parts.push(Parts { nic: near, pool: Pool::new(&region, 4_096), ports });
+        parts.push(Parts { queues: near.into(), pool: Pool::new(&region, 4_096), ports });
     }
     let signals = Signals {
         clock: MonotonicClock::new(),
@@ -95,9 +95,9 @@ pub fn run(config: &Config) -> Result<Found, TwoCoresError> {
     let (elastic, now) = (ElasticConfig::default(), signals.clock.now());
     match config.scheduler {
         Scheduler::RunToCompletion => {
-            let thread = |(core, Parts { nic, pool, ports })| {
+            let thread = |(core, Parts { queues, pool, ports })| {
                 let shared = Arc::clone(&server);
-                move || ElasticThread::new(core as u8, shared, nic, pool, ports, elastic, now)
+                move || ElasticThread::new(core as u8, shared, queues, pool, ports, elastic, now)
             };
             serve(
                 config,

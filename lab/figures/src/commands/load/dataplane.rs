@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use anyhow::Context;
 use load::{LoadConfig, LoadReport, dataplane};
 use mem::{HugePages, Region};
-use nic::Nic;
 use nic::af_xdp::AfXdpError;
 use nic::xdp_program::XdpProgramError;
+use nic::{Nic, QueueSet};
 use runtime::{RuntimeConfig, StackConfig};
 use tailplane::{Endpoint, MacAddr, Service};
 
@@ -144,7 +144,7 @@ impl DataplaneClient {
 fn serve<N: Nic + Send, S: Service + Send>(
     config: &RuntimeConfig,
     region: &Arc<Region>,
-    queues: Vec<N>,
+    queues: Vec<impl Into<QueueSet<N>> + Send>,
     services: Vec<S>,
     limit: Duration,
     is_over: impl Fn() -> bool,
