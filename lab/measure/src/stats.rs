@@ -98,24 +98,6 @@ impl Summary {
             max,
         })
     }
-
-    /// The ends of the bar that is drawn around the median.
-    pub fn ends(&self, spread: Spread) -> (f64, f64) {
-        match spread {
-            Spread::MinMax => (self.min, self.max),
-            Spread::Quartiles => (self.q1, self.q3),
-        }
-    }
-}
-
-/// What the bar around a median shows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Spread {
-    /// Everything that was seen: for a handful of repeats.
-    #[default]
-    MinMax,
-    /// The middle half: for many.
-    Quartiles,
 }
 
 /// One value and the interval that holds it.
@@ -216,8 +198,6 @@ mod tests {
         assert_eq!(summary, Summary { n: 5, min: 1.0, q1: 2.0, median: 4.0, q3: 8.0, max: 16.0 });
         let summary = Summary::of(&[4.0, 2.0, 3.0, 1.0]).unwrap();
         assert_eq!((summary.q1, summary.median, summary.q3), (1.75, 2.5, 3.25));
-        assert_eq!(summary.ends(Spread::MinMax), (1.0, 4.0));
-        assert_eq!(summary.ends(Spread::Quartiles), (1.75, 3.25));
         assert_eq!(quantile(&[10.0, 20.0], 0.75), Some(17.5));
     }
 

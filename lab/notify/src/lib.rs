@@ -20,13 +20,11 @@
 //!   queues ([`Layout`]), a producer's end ([`Pusher`]) and such a consumer.
 //! - [`Bench`]: one window of backlog or of light load; [`pair`]: two consumers; [`idle`]: a consumer
 //!   that sleeps. The crate `measure` runs the threads, and knows what disturbed them.
-//! - [`expected_rate`]: what spinning must cost, by arithmetic.
 //!
 //! Nothing here judges or prints: that is the figures' business.
 
 mod activations;
-pub mod expect;
-mod finder;
+pub mod finder;
 pub mod idle;
 mod linear;
 mod lots;
@@ -39,7 +37,6 @@ mod strategy;
 mod watching;
 mod work;
 
-pub use expect::expected_rate;
 pub use finder::Finder;
 pub use measure::{Bench, Latency, Throughput};
 pub use queue::{Bell, DEPTH, Layout, Pusher, Rings, doorbells};

@@ -3,6 +3,8 @@
 //! Where a closed form is compared, the tolerance is the interval of independent replications itself
 //! (99.9 %, Student's t), and it must be narrow enough to have found a fault.
 
+mod closed_forms;
+
 use queueing::{
     Departure, Discipline, Law, MeanInterval, Model, Observer, Queues, Replications, Run, Service,
     Tally, Window, estimate, observe, replicate, simulate, theory,
@@ -52,7 +54,7 @@ fn mm1_sojourn_times_are_exponential() {
             agrees("M/M/1", &found, theory::mm1_sojourn_quantile(load, share), 0.06);
         }
         let found = interval(&tallies, |tally| tally.sojourn.share_above(5.0));
-        agrees("M/M/1 above 5", &found, theory::mm1_sojourn_tail(load, 5.0), 0.06);
+        agrees("M/M/1 above 5", &found, closed_forms::mm1_sojourn_tail(load, 5.0), 0.06);
     }
 }
 
@@ -66,7 +68,7 @@ fn mmn_sojourn_times_are_those_of_erlang() {
             agrees("M/M/16", &found, theory::mmn_sojourn_quantile(SERVERS, load, share), 0.06);
         }
         let found = interval(&tallies, |tally| tally.sojourn.mean());
-        agrees("M/M/16 mean", &found, 1.0 + theory::mmn_mean_wait(SERVERS, load), 0.05);
+        agrees("M/M/16 mean", &found, 1.0 + closed_forms::mmn_mean_wait(SERVERS, load), 0.05);
     }
 }
 
@@ -89,12 +91,12 @@ fn mean_waits_are_those_of_pollaczek_and_khinchine() {
     {
         let found =
             estimated(&PARTITIONED, law, 0.7, 1_000_000, |tally| tally.sojourn.mean() - 1.0);
-        agrees(law.name(), &found, theory::mg1_mean_wait(0.7, law.moment(2)), width);
+        agrees(law.name(), &found, closed_forms::mg1_mean_wait(0.7, law.moment(2)), width);
     }
     // Its rare long requests need a low load and many of them to be told in short time.
     let law = Law::Bimodal2;
     let found = estimated(&PARTITIONED, law, 0.3, 2_000_000, |tally| tally.sojourn.mean() - 1.0);
-    agrees(law.name(), &found, theory::mg1_mean_wait(0.3, law.moment(2)), 0.3);
+    agrees(law.name(), &found, closed_forms::mg1_mean_wait(0.3, law.moment(2)), 0.3);
 }
 
 /// Mean sojourn times of short and of long requests.
@@ -119,7 +121,7 @@ fn sharing_slows_all_sizes_alike_whatever_the_law() {
     let load = 0.6;
     for law in [Law::Deterministic, Law::Exponential, Law::Bimodal1] {
         let found = estimated(&PARTITIONED_PS, law, load, 1_000_000, |tally| tally.sojourn.mean());
-        agrees(law.name(), &found, theory::mg1_ps_mean_sojourn(load), 0.02);
+        agrees(law.name(), &found, closed_forms::mg1_ps_mean_sojourn(load), 0.02);
     }
     let service = Service::unit(Law::Bimodal1);
     let mut means = [Vec::new(), Vec::new()];
@@ -134,7 +136,7 @@ fn sharing_slows_all_sizes_alike_whatever_the_law() {
     }
     for (means, size) in means.iter().zip([0.5, 5.5]) {
         let found = MeanInterval::of(means, 0.999).expect("eight runs");
-        agrees("of one size", &found, theory::mg1_ps_mean_sojourn_of_size(load, size), 0.03);
+        agrees("of one size", &found, closed_forms::mg1_ps_mean_sojourn_of_size(load, size), 0.03);
     }
 }
 
@@ -143,7 +145,7 @@ fn sharing_slows_all_sizes_alike_whatever_the_law() {
 #[test]
 fn intervals_hold_the_truth_as_often_as_they_say() {
     let (service, load) = (Service::unit(Law::Exponential), 0.8);
-    let theory = 1.0 + theory::mmn_mean_wait(SERVERS, load);
+    let theory = 1.0 + closed_forms::mmn_mean_wait(SERVERS, load);
     let intervals: Vec<MeanInterval> = (0..200)
         .map(|seed| {
             let runs = Replications { count: 5, seed, ..Replications::new().of_jobs(20_000) };
@@ -192,7 +194,7 @@ fn the_queue_of_one_that_shares_is_geometric_whatever_the_law() {
         }
         for (present, shares) in shares.iter().enumerate().skip(1) {
             let found = MeanInterval::of(shares, 0.999).expect("eight runs");
-            let theory = theory::geometric_share(load, present as u32);
+            let theory = closed_forms::geometric_share(load, present as u32);
             agrees(&format!("{} {present}", law.name()), &found, theory, 0.2);
         }
     }
@@ -202,7 +204,7 @@ fn the_queue_of_one_that_shares_is_geometric_whatever_the_law() {
 #[test]
 fn as_many_share_as_wait_at_mmn_whatever_the_law() {
     let (shared, load) = (model(Queues::Centralized, Discipline::ProcessorSharing), 0.9);
-    let waiting = f64::from(SERVERS) * load * theory::mmn_mean_wait(SERVERS, load);
+    let waiting = f64::from(SERVERS) * load * closed_forms::mmn_mean_wait(SERVERS, load);
     let present = f64::from(SERVERS) * load + waiting;
     for law in [Law::Deterministic, Law::Exponential, Law::Bimodal1] {
         let found = estimated(&shared, law, load, 400_000, Tally::mean_present);
@@ -250,7 +252,7 @@ fn arrivals_at_mm1_find_a_geometric_queue_and_at_md1_the_recursions() {
             let below =
                 length.checked_sub(1).map_or(0.0, |below| deterministic.length_share(below));
             let theory = match law {
-                Law::Exponential => theory::geometric_share(load, length as u32),
+                Law::Exponential => closed_forms::geometric_share(load, length as u32),
                 _ => deterministic.length_share(length) - below,
             };
             agrees(&format!("{} {length}", law.name()), &found, theory, 0.2);
@@ -367,7 +369,7 @@ fn without_load_the_tail_is_that_of_the_service() {
 fn lee_and_longton_are_near_for_many_servers() {
     for law in [Law::Deterministic, Law::Bimodal1] {
         let found = estimated(&CENTRALIZED, law, 0.9, 400_000, |tally| tally.sojourn.mean() - 1.0);
-        let band = theory::lee_longton_mean_wait(SERVERS, 0.9, law.scv());
+        let band = closed_forms::lee_longton_mean_wait(SERVERS, 0.9, law.scv());
         assert!(found.mean > 0.6 * band && found.mean < 1.4 * band, "{found:?} {band}");
     }
 }

@@ -124,7 +124,7 @@ fn without_costs_work_conserving_is_one_queue_with_many_servers() {
         let setup = ideal(cores, Law::Exponential);
         let outcomes = outcomes_of(&eager(), &setup, load, requests, 10);
         let mean = interval(&outcomes, |outcome| outcome.latency_ns.mean() / 1e4);
-        let expected = 1.0 + theory::mmn_mean_wait(cores as u32, load);
+        let expected = 1.0 + theory::erlang_c(cores as u32, load) / (cores as f64 * (1.0 - load));
         // Up to half a microsecond passes until a request at a busy core is seen.
         let off = mean.mean / expected - 1.0;
         assert!((-0.03..0.05).contains(&off), "mean at {load}: {mean:?}, theory {expected}");

@@ -2,11 +2,6 @@
 
 use super::root::falls_to;
 
-/// M/M/1: P(T > x) = e^(-(1 - ρ) x). The sojourn time is exponential.
-pub fn mm1_sojourn_tail(load: f64, x: f64) -> f64 {
-    (-(1.0 - load) * x).exp()
-}
-
 /// M/M/1: the sojourn time that the share `share` does not exceed, -ln(1 - share) / (1 - ρ).
 pub fn mm1_sojourn_quantile(load: f64, share: f64) -> f64 {
     -(1.0 - share).ln() / (1.0 - load)
@@ -16,11 +11,6 @@ pub fn mm1_sojourn_quantile(load: f64, share: f64) -> f64 {
 /// 1 + ln(1 - share) / bound, or zero where there is none.
 pub fn mm1_max_load(share: f64, bound: f64) -> f64 {
     (1.0 + (1.0 - share).ln() / bound).max(0.0)
-}
-
-/// M/M/1, and M/G/1/PS with any law: P(N = `present`) = (1 - ρ) ρ^present.
-pub fn geometric_share(load: f64, present: u32) -> f64 {
-    (1.0 - load) * load.powi(present as i32)
 }
 
 /// Erlang's C: the chance that an arrival at M/M/n has to wait.
@@ -34,11 +24,6 @@ pub fn erlang_c(servers: u32, load: f64) -> f64 {
         asked / (f64::from(server) + asked)
     });
     blocked / (1.0 - load * (1.0 - blocked))
-}
-
-/// M/M/n: the mean time before service begins, C / (n (1 - ρ)).
-pub fn mmn_mean_wait(servers: u32, load: f64) -> f64 {
-    erlang_c(servers, load) / (f64::from(servers) * (1.0 - load))
 }
 
 /// M/M/n: P(T > x) = e^-x + C / (1 - θ) (e^(-θ x) - e^-x) with θ = n (1 - ρ), and its limit
@@ -109,16 +94,10 @@ mod tests {
         assert!(mmn_sojourn_tail(16, 0.9999, 1_000.0) > 0.2);
     }
 
-    #[test]
-    fn chances_of_a_length_add_up_to_one() {
-        let sum: f64 = (0..1_000).map(|present| geometric_share(0.9, present)).sum();
-        assert!((sum - 1.0).abs() < 1e-12);
-    }
-
     proptest! {
         #[test]
         fn one_server_is_one_of_many(load in 0.01f64..0.99, x in 0.0f64..50.0) {
-            let (one, many) = (mm1_sojourn_tail(load, x), mmn_sojourn_tail(1, load, x));
+            let (one, many) = ((-(1.0 - load) * x).exp(), mmn_sojourn_tail(1, load, x));
             prop_assert!((one - many).abs() < 1e-9, "{} {}", one, many);
         }
 
@@ -133,7 +112,8 @@ mod tests {
                 last = tail;
                 if tail < 1e-12 { break; }
             }
-            let expected = 1.0 + mmn_mean_wait(servers, load);
+            let wait = erlang_c(servers, load) / (f64::from(servers) * (1.0 - load));
+            let expected = 1.0 + wait;
             prop_assert!((mean / expected - 1.0).abs() < 1e-3, "{} {}", mean, expected);
         }
     }

@@ -11,16 +11,12 @@
 //! assert!((theory::mmn_max_load(16, 0.99, 10.0) - 0.9677).abs() < 1e-4);
 //! ```
 
-mod general;
 mod markov;
 mod md1;
 mod root;
 
-pub use general::{
-    lee_longton_mean_wait, mg1_mean_wait, mg1_ps_mean_sojourn, mg1_ps_mean_sojourn_of_size,
-};
 pub use markov::{
-    erlang_c, geometric_share, mm1_max_load, mm1_sojourn_quantile, mm1_sojourn_tail, mmn_max_load,
-    mmn_mean_wait, mmn_sojourn_quantile, mmn_sojourn_tail,
+    erlang_c, mm1_max_load, mm1_sojourn_quantile, mmn_max_load, mmn_sojourn_quantile,
+    mmn_sojourn_tail,
 };
 pub use md1::Md1;
