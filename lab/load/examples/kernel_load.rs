@@ -4,8 +4,8 @@
 //! connections).
 
 use load::{
-    CloseMode, KernelConfig, LoadConfig, LoadError, Mode, SearchConfig, WorkloadConfig, kernel,
-    throughput_at_slo,
+    CloseMode, KernelConfig, LoadConfig, LoadError, Mode, SearchConfig, Wait, WorkloadConfig,
+    kernel, throughput_at_slo,
 };
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -17,7 +17,10 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     config.connections = connections.parse()?;
     let transport = KernelConfig::new(target.parse()?);
     let report = match mode.as_str() {
-        "pingpong" => kernel::pingpong(&config, &transport)?,
+        "pingpong" => {
+            config.connections = 1;
+            kernel::run(&config, &KernelConfig { wait: Wait::Spin, ..transport })?
+        }
         "slo" => {
             let search = SearchConfig::default();
             config.measure_ms = 300;

@@ -15,7 +15,7 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use crate::codec::Outcome;
 use crate::config::{CloseMode, LoadConfig, Mode};
 use crate::connection::{Connection, Outstanding, Sender};
-use crate::engine::{Phase, Poll};
+use crate::course::{Course, Phase, Poll};
 use crate::measurement::Measurement;
 use crate::setting::ConfigError;
 use crate::workload::Workload;
@@ -77,15 +77,8 @@ pub struct ChurnEngine {
     busy: usize,
     rng: Xoshiro256PlusPlus,
     scratch: Vec<u8>,
-    phase: Phase,
-    warmup_ns: u64,
-    drain_ns: u64,
-    measure_from_ns: u64,
-    measure_until_ns: u64,
-    drain_until_ns: u64,
     next_age_check_ns: u64,
-    verify_share: f64,
-    verify_credit: f64,
+    course: Course,
     result: Measurement,
 }
 
@@ -114,22 +107,15 @@ impl ChurnEngine {
             busy: 0,
             rng: Xoshiro256PlusPlus::seed_from_u64(config.seed),
             scratch: Vec::new(),
-            phase: Phase::Idle,
-            warmup_ns: config.warmup_ms * 1_000_000,
-            drain_ns: config.drain_ms * 1_000_000,
-            measure_from_ns: u64::MAX,
-            measure_until_ns: u64::MAX,
-            drain_until_ns: u64::MAX,
             next_age_check_ns: 0,
-            verify_share: config.verify_share,
-            verify_credit: 0.0,
+            course: Course::new(config),
             result: Measurement::new(config.measure_ms * 1_000_000),
         })
     }
 
     /// Where the run stands.
     pub const fn phase(&self) -> Phase {
-        self.phase
+        self.course.phase
     }
 
     /// Whether `slot` is half-closed and waits for the peer's FIN.
@@ -139,42 +125,35 @@ impl ChurnEngine {
 
     /// Starts the load at `at_ns`.
     pub fn start(&mut self, at_ns: u64) {
-        if self.phase != Phase::Idle {
+        if self.course.phase != Phase::Idle {
             return;
         }
-        self.measure_from_ns = at_ns.saturating_add(self.warmup_ns);
-        self.measure_until_ns = self.measure_from_ns.saturating_add(self.result.window_ns);
-        self.drain_until_ns = self.measure_until_ns.saturating_add(self.drain_ns);
+        self.course.start(at_ns);
         self.next_age_check_ns = at_ns.saturating_add(AGE_CHECK_NS);
         self.ready.extend(0..self.slots.len() as u32);
-        self.phase = Phase::WarmingUp;
     }
 
     /// Opens what is due at `now_ns`, a bounded batch, and moves on through the phases.
     pub fn poll(&mut self, now_ns: u64, dialer: &mut impl Dialer) -> Poll {
-        if self.phase == Phase::WarmingUp && now_ns >= self.measure_from_ns {
-            self.phase = Phase::Measuring;
+        self.course.advance(now_ns);
+        if self.course.phase == Phase::Draining
+            && (self.busy == 0 || now_ns >= self.course.drain_until_ns)
+        {
+            self.course.phase = Phase::Done;
         }
-        if self.phase == Phase::Measuring && now_ns >= self.measure_until_ns {
-            self.phase = Phase::Draining;
-        }
-        if self.phase == Phase::Draining && (self.busy == 0 || now_ns >= self.drain_until_ns) {
-            self.phase = Phase::Done;
-        }
-        let wake_ns = match self.phase {
-            Phase::WarmingUp => self.dial_due(now_ns, dialer).min(self.measure_from_ns),
-            Phase::Measuring => self.dial_due(now_ns, dialer).min(self.measure_until_ns),
-            Phase::Draining => self.drain_until_ns,
+        let wake_ns = match self.course.phase {
+            Phase::WarmingUp | Phase::Measuring => self.dial_due(now_ns, dialer),
             _ => u64::MAX,
         };
-        if self.phase == Phase::Done || self.phase == Phase::Idle {
-            return Poll { phase: self.phase, wake_ns };
+        if self.course.phase == Phase::Done || self.course.phase == Phase::Idle {
+            return Poll { phase: self.course.phase, wake_ns };
         }
         if now_ns >= self.next_age_check_ns {
             self.next_age_check_ns = now_ns.saturating_add(AGE_CHECK_NS);
             self.end_old_cycles(now_ns, dialer);
         }
-        Poll { phase: self.phase, wake_ns: wake_ns.min(self.next_age_check_ns) }
+        let wake_ns = wake_ns.min(self.course.ends_ns()).min(self.next_age_check_ns);
+        Poll { phase: self.course.phase, wake_ns }
     }
 
     /// The connection of `slot` is established.
@@ -190,7 +169,7 @@ impl ChurnEngine {
 
     /// Bytes arrived for `slot` at `now_ns`.
     pub fn on_received(&mut self, slot: u32, bytes: &[u8], now_ns: u64, dialer: &mut impl Dialer) {
-        let in_window = (self.measure_from_ns..self.measure_until_ns).contains(&now_ns);
+        let in_window = self.course.window.contains(&now_ns);
         let Some(state) = self.slots.get_mut(slot as usize) else { return };
         let mut rest = bytes;
         loop {
@@ -247,7 +226,7 @@ impl ChurnEngine {
         self.resting.push_back((now_ns.saturating_add(RETRY_NS), slot));
         self.result.counts.connections_lost += 1;
         self.result.counts.lost += 1;
-        if (self.measure_from_ns..self.measure_until_ns).contains(&state.began_ns) {
+        if self.course.window.contains(&state.began_ns) {
             self.result.on_hopeless();
         }
     }
@@ -256,8 +235,8 @@ impl ChurnEngine {
     /// whole cycle. Cycles of the window that are under way count with their age. What is counted
     /// afterwards is lost.
     pub fn finish(&mut self, now_ns: u64) -> Measurement {
-        self.phase = Phase::Done;
-        let window = self.measure_from_ns..self.measure_until_ns;
+        self.course.phase = Phase::Done;
+        let window = self.course.window.clone();
         for slot in &self.slots {
             if slot.stage != Stage::Resting && window.contains(&slot.began_ns) {
                 self.result.on_unanswered(now_ns.saturating_sub(slot.began_ns));
@@ -290,18 +269,14 @@ impl ChurnEngine {
         state.stage = Stage::Connecting;
         state.began_ns = now_ns;
         self.busy += 1;
-        self.result.counts.requests += u64::from(now_ns >= self.measure_from_ns);
+        self.result.counts.requests += u64::from(now_ns >= self.course.window.start);
         if !dialer.connect(slot) {
             self.on_failed(slot, now_ns);
         }
     }
 
     fn ask(&mut self, slot: u32, now_ns: u64, dialer: &mut impl Dialer) {
-        self.verify_credit += self.verify_share;
-        let verify = self.verify_credit >= 1.0;
-        if verify {
-            self.verify_credit -= 1.0;
-        }
+        let verify = self.course.verifies();
         let request = self.workload.draw(&mut self.rng);
         self.scratch.clear();
         self.workload.append(request, &mut self.scratch);
@@ -324,7 +299,7 @@ impl ChurnEngine {
         state.stage = Stage::Resting;
         state.connection.close(|_| {});
         self.busy -= 1;
-        let window = self.measure_from_ns..self.measure_until_ns;
+        let window = self.course.window.clone();
         if window.contains(&state.began_ns) {
             let cycle_ns = now_ns.saturating_sub(state.began_ns);
             self.result.latency_ns.saturating_record(cycle_ns.max(1));

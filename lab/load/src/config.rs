@@ -208,12 +208,6 @@ impl LoadConfig {
         Self::new(WorkloadConfig::Echo { bytes })
     }
 
-    /// One connection, one request at a time: the round-trip time, as sockperf's ping-pong
-    /// measures it when the transport spins.
-    pub fn pingpong(workload: WorkloadConfig) -> Self {
-        Self { mode: Mode::closed(1), connections: 1, ..Self::new(workload) }
-    }
-
     /// Connections of the load and of the latency agent.
     pub fn connections_in_all(&self) -> u32 {
         self.connections.saturating_add(self.probe.map_or(0, |probe| probe.connections))

@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tailplane::Endpoint;
 
 use crate::config::LoadConfig;
-use crate::engine::Phase;
+use crate::course::Phase;
 use crate::error::LoadError;
 use crate::measurement::Ran;
 use crate::rendezvous::Rendezvous;

@@ -22,6 +22,7 @@ use crate::arrival::{ArrivalProcess, Arrivals};
 use crate::codec::Outcome;
 use crate::config::{LoadConfig, Mode};
 use crate::connection::{Connection, Outstanding, Sender};
+use crate::course::{Course, Phase, Poll};
 use crate::gap_check::GapWatch;
 use crate::latency::LATENCY_MAX_NS;
 use crate::measurement::Measurement;
@@ -36,35 +37,6 @@ const BATCH_MAX: usize = 64;
 /// Most requests that wait in the generator. At a million requests per second that is a quarter of
 /// a second of complete standstill; beyond, requests are dropped and counted.
 pub const BACKLOG_MAX: usize = 1 << 18;
-
-/// Where a run stands.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Phase {
-    /// Nothing is sent.
-    Idle,
-    /// Keys are being stored.
-    Preloading,
-    /// Every key is stored; nothing is sent.
-    Ready,
-    /// Load, not measured.
-    WarmingUp,
-    /// Load, measured.
-    Measuring,
-    /// No new requests; responses are awaited.
-    Draining,
-    /// Over.
-    Done,
-}
-
-/// What the transport must know after a poll.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Poll {
-    /// Where the run stands.
-    pub phase: Phase,
-    /// When to poll again at the latest; a moment not after `now` means at once, `u64::MAX` that
-    /// only a received byte makes a difference.
-    pub wake_ns: u64,
-}
 
 /// The arrivals of an open loop, and the check that they leave as they should.
 #[derive(Debug)]
@@ -115,15 +87,8 @@ pub struct Engine {
     rng: Xoshiro256PlusPlus,
     /// Bytes of the requests that go out together.
     scratch: Vec<u8>,
-    phase: Phase,
     preload: Range<u32>,
-    measure_from_ns: u64,
-    measure_until_ns: u64,
-    drain_until_ns: u64,
-    warmup_ns: u64,
-    drain_ns: u64,
-    verify_share: f64,
-    verify_credit: f64,
+    course: Course,
     lag_limit_ns: u64,
     /// The window in intervals, where that was asked for.
     series: Option<Series>,
@@ -162,15 +127,8 @@ impl Engine {
             // Another stream than the arrivals', which has the seed itself.
             rng: Xoshiro256PlusPlus::seed_from_u64(config.seed ^ 0x5851_F42D_4C95_7F2D),
             scratch: Vec::new(),
-            phase: Phase::Idle,
             preload: 0..0,
-            measure_from_ns: u64::MAX,
-            measure_until_ns: u64::MAX,
-            drain_until_ns: u64::MAX,
-            warmup_ns: config.warmup_ms * 1_000_000,
-            drain_ns: config.drain_ms * 1_000_000,
-            verify_share: config.verify_share,
-            verify_credit: 0.0,
+            course: Course::new(config),
             lag_limit_ns: config.lag_limit_us * 1_000,
             series: config.has_series().then(|| Series::new(config.measure_ms)),
             agent: config
@@ -182,7 +140,7 @@ impl Engine {
 
     /// Where the run stands.
     pub const fn phase(&self) -> Phase {
-        self.phase
+        self.course.phase
     }
 
     /// Connections of the load that are open.
@@ -209,47 +167,44 @@ impl Engine {
     /// Stores the keys of `keys` that exist, by SETs as fast as the connections carry them. Only
     /// from [`Phase::Idle`]; an empty range goes to [`Phase::Ready`] at the next poll.
     pub fn begin_preload(&mut self, keys: Range<u32>) {
-        if self.phase == Phase::Idle {
+        if self.course.phase == Phase::Idle {
             self.preload = keys.start..keys.end.min(self.workload.keys());
-            self.phase = Phase::Preloading;
+            self.course.phase = Phase::Preloading;
         }
     }
 
     /// Starts the load at `at_ns`: warm-up, window and drain follow from the configuration. Only
     /// before the load, and not while keys are being stored.
     pub fn start(&mut self, at_ns: u64) {
-        if !matches!(self.phase, Phase::Idle | Phase::Ready) {
+        if !matches!(self.course.phase, Phase::Idle | Phase::Ready) {
             return;
         }
-        self.measure_from_ns = at_ns.saturating_add(self.warmup_ns);
-        self.measure_until_ns = self.measure_from_ns.saturating_add(self.result.window_ns);
-        self.drain_until_ns = self.measure_until_ns.saturating_add(self.drain_ns);
+        self.course.start(at_ns);
         if let Some(open) = &mut self.open {
-            open.start(at_ns, self.measure_from_ns);
+            open.start(at_ns, self.course.window.start);
         }
         if let Some(series) = &mut self.series {
-            series.start(self.measure_from_ns);
+            series.start(self.course.window.start);
         }
         if let Some(agent) = &mut self.agent {
-            agent.start(at_ns, self.measure_from_ns, self.measure_until_ns);
+            agent.start(at_ns, self.course.window.start, self.course.window.end);
         }
         self.idle.clear();
         self.idle.extend_from_slice(&self.live);
-        self.phase = Phase::WarmingUp;
     }
 
     /// Sends what is due at `now_ns`, a bounded batch, and moves on through the phases.
     pub fn poll(&mut self, now_ns: u64, sender: &mut impl Sender) -> Poll {
-        if self.live.is_empty() && !matches!(self.phase, Phase::Idle | Phase::Done) {
+        if self.live.is_empty() && !matches!(self.course.phase, Phase::Idle | Phase::Done) {
             self.result.ended_early = true;
-            self.phase = Phase::Done;
+            self.course.phase = Phase::Done;
         }
-        let wake_ns = match self.phase {
+        let wake_ns = match self.course.phase {
             Phase::Idle | Phase::Ready | Phase::Done => u64::MAX,
             Phase::Preloading => self.poll_preload(now_ns, sender),
             Phase::WarmingUp | Phase::Measuring | Phase::Draining => self.poll_load(now_ns, sender),
         };
-        Poll { phase: self.phase, wake_ns }
+        Poll { phase: self.course.phase, wake_ns }
     }
 
     /// Bytes arrived on `connection` at `now_ns`. Freed places are filled at once.
@@ -270,19 +225,19 @@ impl Engine {
             return;
         }
         let Some(state) = self.connections.get_mut(connection as usize) else { return };
-        let in_window = (self.measure_from_ns..self.measure_until_ns).contains(&now_ns);
+        let in_window = self.course.window.contains(&now_ns);
         let mut rest = if state.is_open() { bytes } else { &[] };
         loop {
             match state.receive(&self.workload, &mut rest) {
                 Ok(None) => break,
                 Ok(Some((outcome, done))) => {
                     self.in_flight -= 1;
-                    if self.phase == Phase::Preloading {
+                    if self.course.phase == Phase::Preloading {
                         let stored = outcome == Outcome::Complete;
                         self.result.counts.preload_failures += u64::from(!stored);
                         continue;
                     }
-                    let window = self.measure_from_ns..self.measure_until_ns;
+                    let window = self.course.window.clone();
                     let latency_ns = window
                         .contains(&done.intended_ns)
                         .then(|| now_ns.saturating_sub(done.intended_ns));
@@ -316,7 +271,7 @@ impl Engine {
     /// `connection` has ended. What was outstanding on it is lost.
     pub fn on_closed(&mut self, connection: u32) {
         if let Some(agent) = agent_of(&mut self.agent, connection) {
-            let was_lost = agent.on_closed(connection) && self.phase != Phase::Done;
+            let was_lost = agent.on_closed(connection) && self.course.phase != Phase::Done;
             self.result.counts.connections_lost += u64::from(was_lost);
             return;
         }
@@ -325,9 +280,9 @@ impl Engine {
             return;
         }
         self.in_flight -= state.in_flight();
-        let window = self.measure_from_ns..self.measure_until_ns;
+        let window = self.course.window.clone();
         let (result, series) = (&mut self.result, &mut self.series);
-        let preloading = self.phase == Phase::Preloading;
+        let preloading = self.course.phase == Phase::Preloading;
         state.close(|item| {
             if preloading {
                 result.counts.preload_failures += 1;
@@ -347,7 +302,7 @@ impl Engine {
             self.place[moved as usize] = place as u32;
         }
         // A connection that closes after the end was not lost.
-        if self.phase != Phase::Done {
+        if self.course.phase != Phase::Done {
             self.result.counts.connections_lost += 1;
         }
     }
@@ -355,8 +310,8 @@ impl Engine {
     /// Ends the run at `now_ns` and gives what was counted. Requests of the window that are still
     /// unanswered count with the time that they have waited. What is counted afterwards is lost.
     pub fn finish(&mut self, now_ns: u64) -> Measurement {
-        self.phase = Phase::Done;
-        let window = self.measure_from_ns..self.measure_until_ns;
+        self.course.phase = Phase::Done;
+        let window = self.course.window.clone();
         let waiting = self.connections.iter().flat_map(Connection::outstanding);
         for item in waiting.chain(&self.backlog).filter(|i| window.contains(&i.intended_ns)) {
             let waited_ns = now_ns.saturating_sub(item.intended_ns);
@@ -375,21 +330,16 @@ impl Engine {
     fn poll_preload(&mut self, now_ns: u64, sender: &mut impl Sender) -> u64 {
         self.fill_idle(now_ns, sender);
         if self.preload.is_empty() && self.in_flight == 0 {
-            self.phase = Phase::Ready;
+            self.course.phase = Phase::Ready;
         }
         if self.idle.is_empty() || self.preload.is_empty() { u64::MAX } else { now_ns }
     }
 
     fn poll_load(&mut self, now_ns: u64, sender: &mut impl Sender) -> u64 {
-        if self.phase == Phase::WarmingUp && now_ns >= self.measure_from_ns {
-            self.phase = Phase::Measuring;
-        }
-        if self.phase == Phase::Measuring && now_ns >= self.measure_until_ns {
-            self.phase = Phase::Draining;
-        }
+        self.course.advance(now_ns);
         let next_ns = if self.open.is_some() {
             self.dispatch_arrivals(now_ns, sender)
-        } else if now_ns < self.measure_until_ns {
+        } else if now_ns < self.course.window.end {
             self.fill_idle(now_ns, sender);
             if self.idle.is_empty() { u64::MAX } else { now_ns }
         } else {
@@ -401,20 +351,14 @@ impl Engine {
             probe_ns = agent.poll(now_ns, &self.workload, sender);
             probing = agent.is_waiting();
         }
-        let change_ns = match self.phase {
-            Phase::WarmingUp => self.measure_from_ns,
-            Phase::Measuring => self.measure_until_ns,
-            _ => {
-                // Never while requests of the window are still to be dispatched, however late.
-                let quiet = self.in_flight == 0 && self.backlog.is_empty() && !probing;
-                if next_ns == u64::MAX && (quiet || now_ns >= self.drain_until_ns) {
-                    self.phase = Phase::Done;
-                    return u64::MAX;
-                }
-                self.drain_until_ns
-            }
-        };
-        next_ns.min(probe_ns).min(change_ns)
+        // Never over while requests of the window are still to be dispatched, however late.
+        let quiet = self.in_flight == 0 && self.backlog.is_empty() && !probing;
+        let drained = quiet || now_ns >= self.course.drain_until_ns;
+        if self.course.phase == Phase::Draining && next_ns == u64::MAX && drained {
+            self.course.phase = Phase::Done;
+            return u64::MAX;
+        }
+        next_ns.min(probe_ns).min(self.course.ends_ns())
     }
 
     /// Sends, or puts into the backlog, the requests that are due; when the next one is. Arrivals
@@ -423,13 +367,13 @@ impl Engine {
         for _ in 0..BATCH_MAX {
             let Some(open) = &mut self.open else { return u64::MAX };
             let intended_ns = open.arrivals.next_ns();
-            if intended_ns >= self.measure_until_ns {
+            if intended_ns >= self.course.window.end {
                 return u64::MAX;
             }
             if intended_ns > now_ns {
                 return intended_ns;
             }
-            if open.arrivals.begins_group() && intended_ns >= self.measure_from_ns {
+            if open.arrivals.begins_group() && intended_ns >= self.course.window.start {
                 open.watch.on_send(intended_ns, now_ns);
             }
             open.arrivals.advance();
@@ -439,7 +383,7 @@ impl Engine {
     }
 
     fn dispatch(&mut self, intended_ns: u64, now_ns: u64, sender: &mut impl Sender) {
-        let measured = intended_ns >= self.measure_from_ns;
+        let measured = intended_ns >= self.course.window.start;
         if measured {
             let lag_ns = now_ns - intended_ns;
             self.result.counts.requests += 1;
@@ -474,7 +418,7 @@ impl Engine {
     /// Counts a request that cannot even wait.
     fn refuse(&mut self, intended_ns: u64) {
         self.result.counts.dropped += 1;
-        if intended_ns >= self.measure_from_ns {
+        if intended_ns >= self.course.window.start {
             self.result.on_hopeless();
             if let Some(series) = &mut self.series {
                 series.on_latency(intended_ns, LATENCY_MAX_NS);
@@ -484,11 +428,7 @@ impl Engine {
 
     /// Chooses a request, and whether its response is verified.
     fn draw(&mut self, intended_ns: u64) -> Outstanding {
-        self.verify_credit += self.verify_share;
-        let verify = self.verify_credit >= 1.0;
-        if verify {
-            self.verify_credit -= 1.0;
-        }
+        let verify = self.course.verifies();
         Outstanding { intended_ns, request: self.workload.draw(&mut self.rng), verify }
     }
 
@@ -521,14 +461,14 @@ impl Engine {
 
     /// The request that a free place gets in this phase.
     fn next_item(&mut self, now_ns: u64) -> Option<Outstanding> {
-        match (self.phase, &self.open) {
+        match (self.course.phase, &self.open) {
             (Phase::Preloading, _) => {
                 let key = self.preload.next()?;
                 Some(Outstanding { intended_ns: now_ns, request: Request::set(key), verify: false })
             }
             (_, Some(_)) => self.backlog.pop_front(),
-            (Phase::WarmingUp | Phase::Measuring, None) if now_ns < self.measure_until_ns => {
-                self.result.counts.requests += u64::from(now_ns >= self.measure_from_ns);
+            (Phase::WarmingUp | Phase::Measuring, None) if now_ns < self.course.window.end => {
+                self.result.counts.requests += u64::from(now_ns >= self.course.window.start);
                 if let Some(series) = &mut self.series {
                     series.on_request(now_ns);
                 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use crate::churn::{ChurnEngine, Dialer};
 use crate::config::{LoadConfig, Mode};
-use crate::engine::{Engine, Phase, Poll};
+use crate::course::{Phase, Poll};
+use crate::engine::Engine;
 use crate::measurement::Measurement;
 use crate::setting::ConfigError;
 use crate::workload::Workload;

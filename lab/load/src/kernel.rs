@@ -1,7 +1,6 @@
 //! The transport over kernel TCP sockets: epoll, non-blocking, `TCP_NODELAY`.
 //!
-//! [`run`] carries any load; [`pingpong`] measures the round-trip time as sockperf does in its
-//! non-blocking mode. Each thread has its own connections, epoll instance and generator, and they
+//! Each thread has its own connections, epoll instance and generator, and they
 //! meet only before the start and after the end.
 //!
 //! When a run ends its connections are closed by reset, so that a series of runs with thousands of
@@ -10,7 +9,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::config::{LoadConfig, Mode};
+use crate::config::LoadConfig;
 use crate::error::LoadError;
 use crate::measurement::Ran;
 use crate::rendezvous::Rendezvous;
@@ -98,22 +97,6 @@ pub(crate) fn run_parts(
             .collect();
         threads.into_iter().map(|t| t.join().unwrap_or(Err(LoadError::OtherThread))).collect()
     }))
-}
-
-/// Measures the round-trip time of `load`'s requests: one connection, one request at a time, and a
-/// spinning thread that never asks epoll. `load`'s mode and connections are not looked at.
-///
-/// # Errors
-/// As [`run`].
-pub fn pingpong(load: &LoadConfig, transport: &KernelConfig) -> Result<LoadReport, LoadError> {
-    let load = LoadConfig {
-        mode: Mode::closed(1),
-        pattern: None,
-        probe: None,
-        connections: 1,
-        ..load.clone()
-    };
-    run(&load, &KernelConfig { wait: Wait::Spin, ..transport.clone() })
 }
 
 fn run_part(part: &Part<'_>) -> Result<Ran, LoadError> {

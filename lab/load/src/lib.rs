@@ -29,6 +29,7 @@ mod churn;
 mod codec;
 mod config;
 mod connection;
+mod course;
 mod engine;
 mod error;
 mod gap_check;
@@ -46,6 +47,7 @@ mod service_times;
 mod setting;
 mod sizes;
 #[cfg(test)]
+#[path = "tests/peers.rs"]
 mod test_peers;
 mod usage;
 mod workload;
@@ -55,7 +57,8 @@ pub use churn::{ChurnEngine, Dialer};
 pub use codec::{Outcome, Progress, ResponseParser, Violation};
 pub use config::{CloseMode, LoadConfig, Mode, OPEN_DEPTH_DEFAULT};
 pub use connection::Sender;
-pub use engine::{BACKLOG_MAX, Engine, Phase, Poll};
+pub use course::{Phase, Poll};
+pub use engine::{BACKLOG_MAX, Engine};
 pub use error::LoadError;
 pub use gap_check::ArrivalCheck;
 pub use kernel::{KernelConfig, Wait};

@@ -2,7 +2,7 @@
 
 use measure::process::{Thread, switches, thread_time};
 
-use crate::engine::Phase;
+use crate::course::Phase;
 use crate::measurement::Measurement;
 
 /// Processor time, involuntary context switches and waits of this thread inside the window.

@@ -13,7 +13,7 @@ use super::shared::Shared;
 use crate::churn::Dialer;
 use crate::config::{LoadConfig, Mode};
 use crate::connection::Sender;
-use crate::engine::{Phase, Poll};
+use crate::course::{Phase, Poll};
 use crate::error::LoadError;
 use crate::generator::Generator;
 use crate::measurement::{Measurement, Ran};

@@ -263,7 +263,7 @@ fn keys_are_stored_once_each_and_then_all_found() {
     // Two halves, as two threads would do it.
     engine.begin_preload(0..2_500);
     run_until(&mut engine, &mut model, Phase::Ready);
-    engine.phase = Phase::Idle;
+    engine.course.phase = Phase::Idle;
     engine.idle.extend(0..8);
     engine.begin_preload(2_500..u32::MAX);
     run_until(&mut engine, &mut model, Phase::Ready);
@@ -412,7 +412,7 @@ fn calls_out_of_order_change_nothing() {
     engine.start(1_000_000_000);
     engine.begin_preload(0..10);
     assert_eq!(engine.phase(), Phase::WarmingUp);
-    assert_eq!(engine.measure_from_ns, 20 * MS);
+    assert_eq!(engine.course.window.start, 20 * MS);
     let churn = LoadConfig {
         mode: Mode::Churn { requests: 1, close: crate::CloseMode::Rst },
         ..open(1.0, 1)

@@ -9,7 +9,7 @@ use super::dial::on_event;
 use super::part::Part;
 use super::sockets::{Received, Sockets, read_buffer};
 use crate::config::Mode;
-use crate::engine::{Phase, Poll};
+use crate::course::{Phase, Poll};
 use crate::error::LoadError;
 use crate::generator::Generator;
 use crate::measurement::Ran;

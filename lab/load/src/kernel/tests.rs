@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use super::*;
-use crate::config::CloseMode;
+use crate::config::{CloseMode, Mode};
 use crate::test_peers::{EchoServer, RealMemcached};
 use crate::workload::WorkloadConfig;
 
@@ -78,8 +78,8 @@ fn two_threads_are_one_load() {
 #[test]
 fn pingpong_has_one_request_at_a_time() {
     let server = EchoServer::start(|byte| byte);
-    let load = LoadConfig { measure_ms: 50, warmup_ms: 5, ..echo(Mode::open(1.0), 9) };
-    let report = pingpong(&load, &blocking(server.address)).expect("runs");
+    let load = LoadConfig { measure_ms: 50, warmup_ms: 5, ..echo(Mode::closed(1), 1) };
+    let report = run(&load, &KernelConfig::new(server.address)).expect("runs");
     assert!(report.valid, "{:?}", report.invalid_reason);
     assert_eq!(report.conditions.connections, 1);
     assert_eq!(report.conditions.wait, "spin");
