@@ -79,7 +79,7 @@ pub fn run(connections: usize, sample: usize) -> Result<Found, RigError> {
         server_bytes: each(rig.server.stack().footprint()),
         client_bytes: each(rig.client.stack().footprint()),
         resident_bytes: resident.map(|bytes| bytes as f64 / connections.max(1) as f64),
-        echoed: rig.caller.answered(),
+        echoed: rig.caller.answered,
         echoes_per_s_all: sample as f64 / busy.as_secs_f64(),
         echoes_per_s_few: few,
     })

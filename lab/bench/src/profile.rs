@@ -73,8 +73,7 @@ impl Profile {
             }
             let Some((key, value)) = line.split_once(['=', ':']) else { continue };
             match key {
-                "fl" => file = file_names.resolve(value),
-                "fi" | "fe" => file = file_names.resolve(value),
+                "fl" | "fi" | "fe" => file = file_names.resolve(value),
                 "fn" => function = function_names.resolve(value),
                 "cfi" | "cfl" => drop(file_names.resolve(value)),
                 "cfn" => drop(function_names.resolve(value)),

@@ -6,8 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use anyhow::{Context, bail};
 use reproduce::{Axis, Claims, Figure, Mode, Options, Recorder, Role, Setup, Silent, Takes, plot};
-use world::controlled::pareto::{Frontier, Objective};
-use world::controlled::reproduce::{Figure9, Panel};
+use world::controlled::pareto::{Frontier, Member, Objective};
 
 use super::analysis::Analysis;
 use super::measure::{self, Plan};
@@ -31,7 +30,7 @@ fn throughput() -> Axis {
 /// One panel of Figure 8: the frontier, and the configurations that are part of it. A `role` of curves: computed,
 /// or measured.
 pub fn figure8(recorder: &mut Recorder<'_>, frontier: &Frontier, role: Role) {
-    let panel = Panel::of(frontier, POINTS);
+    let members = frontier.members();
     let (name, title, (label, unit)) = match frontier.objective() {
         Objective::Energy => ("energy", "Energy proportionality", ("power", "W")),
         Objective::Consolidation => (
@@ -42,25 +41,30 @@ pub fn figure8(recorder: &mut Recorder<'_>, frontier: &Frontier, role: Role) {
     };
     let chart = recorder.chart(name, title, throughput(), Axis::linear(label, unit));
     let in_millions = |&(rps, value): &(f64, f64)| (millions(rps), value);
-    recorder.curve_as(chart, "Pareto frontier", role, panel.frontier.iter().map(in_millions));
-    for member in &panel.members {
-        let points = member.points.iter().step_by(POINTS / MEMBER_POINTS).map(in_millions);
-        recorder.curve_as(chart, &member.configuration.to_string(), role, points);
+    recorder.curve_as(
+        chart,
+        "Pareto frontier",
+        role,
+        frontier.curve(POINTS).iter().map(in_millions),
+    );
+    for Member { candidate, .. } in &members {
+        let curve = frontier.curve_of(candidate, POINTS);
+        let points = curve.iter().step_by(POINTS / MEMBER_POINTS).map(in_millions);
+        recorder.curve_as(chart, &candidate.configuration.to_string(), role, points);
     }
     recorder.note(format!(
         "{title}: {} of {} configurations are part of the frontier",
-        panel.members.len(),
-        panel.considered
+        members.len(),
+        frontier.candidates().len()
     ));
 }
 
 /// Figure 9: a frontier of energy against one of clocks alone.
 pub fn figure9(recorder: &mut Recorder<'_>, energy: &Frontier, role: Role) {
-    let figure = Figure9::of(energy, POINTS);
     let y = Axis::linear("power", "W");
     let chart = recorder.chart("clocks", "Energy proportionality", throughput(), y);
-    for (name, curve) in [("Pareto frontier", figure.all), ("clock only", figure.clock_only)] {
-        let points = curve.into_iter().map(|(rps, watts)| (millions(rps), watts));
+    for (name, frontier) in [("Pareto frontier", energy), ("clock only", &energy.clock_only())] {
+        let points = frontier.curve(POINTS).into_iter().map(|(rps, watts)| (millions(rps), watts));
         recorder.curve_as(chart, name, role, points);
     }
 }

@@ -289,12 +289,12 @@ impl<S: Service> Timed for Rig<S> {
         let (nanos, disturbance) = alone(|watch| {
             self.take_longest_step();
             let (before, began) = (self.server_busy, Instant::now());
-            let answered = self.caller.answered();
-            while self.caller.answered() - answered < WINDOW {
+            let answered = self.caller.answered;
+            while self.caller.answered - answered < WINDOW {
                 self.exchange(false, 0..64)?;
             }
             watch.gap(self.take_longest_step().as_nanos() as u64);
-            let served = self.caller.answered() - answered;
+            let served = self.caller.answered - answered;
             let time = match self.in_flight {
                 1 => began.elapsed(),
                 _ => self.server_busy - before,

@@ -72,7 +72,7 @@ struct Window {
 
 impl Asking {
     fn is_open(&self) -> bool {
-        self.caller.open() == self.caller.connections()
+        self.caller.open == self.caller.connections()
     }
 
     /// Begins and ends windows.
@@ -80,24 +80,24 @@ impl Asking {
         let Some(Window { begun, counting }) = &mut self.window else {
             if self.wanted.try_recv().is_ok() {
                 self.window = Some(Window { begun: now, counting: None });
-                self.answered_before = self.caller.answered();
+                self.answered_before = self.caller.answered;
                 self.caller.pause(false);
             }
             return;
         };
         if counting.is_none() && now.since(*begun) >= WARM_UP {
-            *counting = Some((now, self.caller.answered()));
+            *counting = Some((now, self.caller.answered));
         }
         let opening = self.order.is_empty();
         let ends = now.since(*begun) >= WINDOW;
-        let (since, before) = counting.unwrap_or((now, self.caller.answered()));
+        let (since, before) = counting.unwrap_or((now, self.caller.answered));
         if ends || opening && self.is_open() {
             let ran = Ran {
                 span: now.since(since),
-                answered: self.caller.answered() - before,
-                answered_all: self.caller.answered() - self.answered_before,
-                open: self.caller.open(),
-                failures: self.caller.failures(),
+                answered: self.caller.answered - before,
+                answered_all: self.caller.answered - self.answered_before,
+                open: self.caller.open,
+                failures: self.caller.failures,
             };
             self.window = None;
             self.caller.pause(true);
@@ -118,7 +118,7 @@ impl Service for Asking {
         if self.window.is_some() && !self.order.is_empty() {
             // In bursts: one core sends more slowly than it is answered, so that a steady stream would
             // find the server idle now and then, and its batches small.
-            let answered = self.caller.in_flight() + self.caller.waiting() == 0;
+            let answered = self.caller.is_idle();
             for _ in 0..if answered { BURST } else { 0 } {
                 self.caller.ask(self.order[self.next]);
                 self.next = (self.next + 1) % self.order.len();

@@ -38,7 +38,7 @@ fn bursts(client: &mut ElasticThread<ShmNic>, clock: Stopwatch, size: usize, ove
     caller.set_request(&request, &request);
     let mut next = (0..CONNECTIONS as u32).cycle();
     while !over.load(Ordering::Acquire) {
-        if caller.open() == CONNECTIONS && caller.in_flight() + caller.waiting() == 0 {
+        if caller.open == CONNECTIONS && caller.is_idle() {
             next.by_ref().take(size).for_each(|index| caller.ask(index));
         }
         client.run_cycle(now(clock), &mut caller);

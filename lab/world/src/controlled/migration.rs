@@ -1,14 +1,13 @@
 //! The statistics of IX Table V, from recorded flow-group migrations.
 //!
 //! ```
-//! use world::controlled::migration::{Direction, Recorded, table5};
+//! use world::controlled::migration::{Direction, Recorded, rows};
 //! let one = Recorded {
 //!     direction: Direction::AddCore,
 //!     prepare_us: 20.0, wait_us: 40.0, rpc_us: 10.0, deferred_us: 30.0, packets: 12,
 //! };
-//! let table = table5([one, one]);
-//! assert_eq!(table.add.total_us.mean, 100.0);
-//! assert_eq!((table.add.count, table.remove.count), (2, 0));
+//! let [prepare, .., total, packets] = rows(&[one, one]);
+//! assert_eq!((prepare.mean, total.mean, packets.max), (20.0, 100.0, 12.0));
 //! ```
 
 /// Whether a migration follows from adding resources or from removing them.
@@ -74,52 +73,17 @@ impl Row {
     }
 }
 
-/// Half of the table: one direction.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Half {
-    /// Migrations.
-    pub count: usize,
-    /// By phase, in microseconds.
-    pub prepare_us: Row,
-    /// See [`Recorded::wait_us`].
-    pub wait_us: Row,
-    /// See [`Recorded::rpc_us`].
-    pub rpc_us: Row,
-    /// See [`Recorded::deferred_us`].
-    pub deferred_us: Row,
-    /// All of them.
-    pub total_us: Row,
-    /// Deferred packets.
-    pub packets: Row,
-}
-
-/// See the module's comment.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
-pub struct Table5 {
-    /// Adding a core.
-    pub add: Half,
-    /// Removing one.
-    pub remove: Half,
-}
-
-/// Computes the table.
-pub fn table5(recorded: impl IntoIterator<Item = Recorded>) -> Table5 {
-    let (add, remove): (Vec<Recorded>, Vec<Recorded>) =
-        recorded.into_iter().partition(|one| one.direction == Direction::AddCore);
-    Table5 { add: half(&add), remove: half(&remove) }
-}
-
-fn half(recorded: &[Recorded]) -> Half {
+/// The rows of one direction, in microseconds by phase ([`Recorded`]) and in all, and the deferred packets.
+pub fn rows(recorded: &[Recorded]) -> [Row; 6] {
     let row = |value: fn(&Recorded) -> f64| Row::of(recorded.iter().map(value));
-    Half {
-        count: recorded.len(),
-        prepare_us: row(|one| one.prepare_us),
-        wait_us: row(|one| one.wait_us),
-        rpc_us: row(|one| one.rpc_us),
-        deferred_us: row(|one| one.deferred_us),
-        total_us: row(Recorded::total_us),
-        packets: row(|one| one.packets as f64),
-    }
+    [
+        row(|one| one.prepare_us),
+        row(|one| one.wait_us),
+        row(|one| one.rpc_us),
+        row(|one| one.deferred_us),
+        row(Recorded::total_us),
+        row(|one| one.packets as f64),
+    ]
 }
 
 #[cfg(test)]

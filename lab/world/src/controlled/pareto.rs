@@ -10,6 +10,8 @@
 //! let (best, _watts) = frontier.best(1_000_000.0).expect("it can be served");
 //! // §5.4: cores first, hyperthreads and clocks only when there are no more.
 //! assert_eq!(best.configuration.to_string(), "4 cores, 1.2 GHz");
+//! assert_eq!(Frontier::consolidation(&model).members().len(), 9);
+//! assert!(frontier.clock_only().curve(100).len() > 50);
 //! ```
 
 use crate::controlled::server::ServerModel;
@@ -241,6 +243,13 @@ impl Frontier {
         self.loads(points).filter_map(|rps| Some((rps, self.best(rps)?.1))).collect()
     }
 
+    /// The curve of one candidate, up to its capacity: requests per second, and watts or background throughput.
+    pub fn curve_of(&self, candidate: &Candidate, points: usize) -> Vec<(f64, f64)> {
+        let load = |index| candidate.capacity_rps * index as f64 / points.max(1) as f64;
+        let at = |index| (load(index), candidate.value(self.objective, load(index)));
+        (0..=points).map(at).collect()
+    }
+
     /// The configurations that are part of the frontier, in the order of the loads at which they are best.
     pub fn members(&self) -> Vec<Member> {
         let mut members: Vec<Member> = Vec::new();
@@ -306,6 +315,27 @@ mod tests {
             let (_, left) = frontier.best(rps).expect("served");
             assert!((left - f64::from(step.background_cores) / 8.0).abs() < 1e-9);
         }
+    }
+
+    #[test]
+    fn the_frontiers_have_the_shapes_of_the_figures() {
+        let model = ServerModel::ix();
+        let (energy, consolidation) = (Frontier::energy(&model), Frontier::consolidation(&model));
+        let members = energy.members();
+        // 224 configurations are considered, some 40 of them are part of the frontier.
+        assert_eq!(energy.candidates().len(), 224);
+        assert!((22..=60).contains(&members.len()), "{}", members.len());
+        // On this model, the eight numbers of cores and the maximum.
+        assert_eq!(consolidation.members().len(), 9);
+        let rising = |pair: &[(f64, f64)]| pair[0].1 <= pair[1].1 + 1e-9;
+        assert!(energy.curve(200).windows(2).all(rising));
+        assert!(consolidation.curve(200).windows(2).all(|pair| pair[0].1 >= pair[1].1));
+        for member in &members {
+            let points = energy.curve_of(&member.candidate, 200);
+            assert_eq!(points.len(), 201);
+            assert!(points.windows(2).all(rising));
+        }
+        assert!(energy.clock_only().curve(200)[0].1 > energy.curve(200)[0].1 * 1.7);
     }
 
     #[test]

@@ -1,82 +1,17 @@
-//! What IX shows of its control plane (Figures 8 to 12, Table IV), as plain data: whoever prints it decides how.
-//!
-//! ```
-//! use world::controlled::pareto::Frontier;
-//! use world::controlled::reproduce::{Figure9, Panel};
-//! use world::controlled::server::ServerModel;
-//! let model = ServerModel::ix();
-//! assert_eq!(Panel::of(&Frontier::consolidation(&model), 100).members.len(), 9);
-//! assert!(Figure9::of(&Frontier::energy(&model), 100).clock_only.len() > 50);
-//! ```
+//! What IX shows of its control plane (Figures 10 to 12, Table IV), as plain data: whoever prints it decides how.
 //!
 //! [`run`] is one panel of Figures 10 to 12; [`table4`] is all six runs and what follows for the claims.
 
-use crate::controlled::pareto::{Candidate, Frontier, Member, Objective};
+use crate::controlled::pareto::{Frontier, Objective};
 use crate::controlled::score::{Score, episodes};
 use crate::controlled::server::{
     Controller, Fixed, ModelError, Pattern, Record, RunConfig, ServerModel, group_weights, simulate,
 };
-use control::Configuration;
 use control::policy::{LatencyTarget, Policy, Sequence, Target};
 use control::{ControlLoop, Found, LoopConfig};
 
 /// The load is looked at in steps of so many nanoseconds for the Pareto bound.
 const BOUND_STEP_NS: u64 = 10_000_000;
-
-/// A curve of one static configuration: it ends where the objective is missed.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Curve {
-    /// It.
-    pub configuration: Configuration,
-    /// Requests per second, and watts or background throughput.
-    pub points: Vec<(f64, f64)>,
-}
-
-/// One panel of Figure 8: Pareto efficiency for energy proportionality, in watts (a), or for workload consolidation, as
-/// background throughput over that on a dedicated processor at the nominal clock (b).
-#[derive(Debug, Clone, PartialEq)]
-pub struct Panel {
-    /// The Pareto frontier: requests per second, and the best value there.
-    pub frontier: Vec<(f64, f64)>,
-    /// The configurations that are part of it, with their curves.
-    pub members: Vec<Curve>,
-    /// How many were considered.
-    pub considered: usize,
-}
-
-impl Panel {
-    /// A panel of Figure 8 for a frontier, simulated or measured, with so many points a curve.
-    pub fn of(frontier: &Frontier, points: usize) -> Self {
-        let curve = |member: Member| {
-            let Candidate { configuration, capacity_rps, .. } = member.candidate;
-            let load = |index: usize| capacity_rps * index as f64 / points.max(1) as f64;
-            let at = |index| Some((load(index), frontier.value(&configuration, load(index))?));
-            Curve { configuration, points: (0..=points).filter_map(at).collect() }
-        };
-        Self {
-            frontier: frontier.curve(points),
-            members: frontier.members().into_iter().map(curve).collect(),
-            considered: frontier.candidates().len(),
-        }
-    }
-}
-
-/// Figure 9: the frontier against one of clocks alone. The paper's curves of Linux are not computed: the model
-/// is of a dataplane that polls.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Figure9 {
-    /// Requests per second, and watts, with all configurations.
-    pub all: Vec<(f64, f64)>,
-    /// The same with all cores and hyperthreads, and the clock alone.
-    pub clock_only: Vec<(f64, f64)>,
-}
-
-impl Figure9 {
-    /// The figure for a frontier of energy, simulated or measured, with so many points a curve.
-    pub fn of(energy: &Frontier, points: usize) -> Self {
-        Self { all: energy.curve(points), clock_only: energy.clock_only().curve(points) }
-    }
-}
 
 /// Who controls a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -298,26 +233,6 @@ pub fn table4(
 mod tests {
     use super::*;
     use control::Event;
-
-    #[test]
-    fn the_frontiers_have_the_shapes_of_the_figures() {
-        let model = ServerModel::ix();
-        let energy = Panel::of(&Frontier::energy(&model), 200);
-        let consolidation = Panel::of(&Frontier::consolidation(&model), 200);
-        assert_eq!(energy.considered, 224);
-        // The paper finds 45 of them on its frontier, and all nine of its sequence for consolidation.
-        assert!((22..=60).contains(&energy.members.len()), "{}", energy.members.len());
-        assert_eq!(consolidation.members.len(), 9);
-        let rising = |pair: &[(f64, f64)]| pair[0].1 <= pair[1].1 + 1e-9;
-        assert!(energy.frontier.windows(2).all(rising));
-        assert!(consolidation.frontier.windows(2).all(|pair| pair[0].1 >= pair[1].1));
-        for member in &energy.members {
-            assert_eq!(member.points.len(), 201);
-            assert!(member.points.windows(2).all(rising));
-        }
-        let figure = Figure9::of(&Frontier::energy(&model), 200);
-        assert!(figure.clock_only[0].1 > figure.all[0].1 * 1.7);
-    }
 
     fn changes(run: &Run) -> usize {
         run.record.events.iter().filter(|e| matches!(e.1, Event::Step { .. })).count()

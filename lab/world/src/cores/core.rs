@@ -2,10 +2,11 @@
 
 use clock::{Duration, Instant};
 use dataplane::CycleStats;
+use derive_more::{AddAssign, Mul};
 
 /// Where the time of a core went, in nanoseconds. What is missing to the whole is waiting: an idle core
 /// that polls.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, AddAssign, Mul)]
 pub struct Budget {
     /// Steps 1, 2 and 4 to 6: receiving, protocol processing, calls, sending.
     pub network_ns: f64,
@@ -32,24 +33,10 @@ impl Budget {
             self.steal_ns + self.borrow_ns + self.kick_ns + self.turn_ns + self.waiting_ns;
         self.network_ns + self.crossing_ns + self.application_ns + sharing_ns
     }
-
-    /// Each part so many times as long.
-    pub fn times(&self, factor: f64) -> Self {
-        Self {
-            network_ns: self.network_ns * factor,
-            crossing_ns: self.crossing_ns * factor,
-            application_ns: self.application_ns * factor,
-            steal_ns: self.steal_ns * factor,
-            borrow_ns: self.borrow_ns * factor,
-            turn_ns: self.turn_ns * factor,
-            kick_ns: self.kick_ns * factor,
-            waiting_ns: self.waiting_ns * factor,
-        }
-    }
 }
 
 /// What a core did, counted by the world and not by the scheduler.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, AddAssign)]
 pub struct Counts {
     /// Cycles that did something.
     pub cycles: u64,
@@ -78,23 +65,6 @@ pub struct Counts {
     /// Frames sent.
     pub frames: u64,
 }
-
-/// A sum over cores adds each of these fields.
-macro_rules! sums {
-    ($sum:ident: $($field:ident)+) => {
-        impl $sum {
-            /// Adds another core's.
-            pub fn add(&mut self, other: &Self) {
-                $(self.$field += other.$field;)+
-            }
-
-        }
-    };
-}
-
-sums!(Budget: network_ns crossing_ns application_ns steal_ns borrow_ns turn_ns kick_ns waiting_ns);
-sums!(Counts: cycles packets packets_abroad crossings requests events events_abroad steals
-    calls turns borrows kicks frames);
 
 /// A core's sleep, in nanoseconds from the run's begin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

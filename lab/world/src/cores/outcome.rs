@@ -57,14 +57,14 @@ impl Outcome {
     /// All cores together.
     pub fn counts(&self) -> Counts {
         let mut all = Counts::default();
-        self.counts.iter().for_each(|counts| all.add(counts));
+        self.counts.iter().for_each(|&counts| all += counts);
         all
     }
 
     /// All cores together.
     pub fn budget(&self) -> Budget {
         let mut all = Budget::default();
-        self.budgets.iter().for_each(|budget| all.add(budget));
+        self.budgets.iter().for_each(|&budget| all += budget);
         all
     }
 

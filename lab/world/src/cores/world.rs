@@ -676,7 +676,7 @@ impl<'a, T: Elastic> World<'a, T> {
         self.threads[index].kicked(self.now);
         let (mut spent, counts) = self.network(index);
         spent.kick_ns = self.setup.costs.interrupt;
-        let spent = spent.times(self.slow(index));
+        let spent = spent * self.slow(index);
         self.spend(index, &spent, &counts);
         let end = after(self.now, spent.busy_ns());
         self.left_behind(index, end);
@@ -689,7 +689,7 @@ impl<'a, T: Elastic> World<'a, T> {
 
     /// A step that has begun now lasts as long as what it spent; then comes `next`.
     fn end_step(&mut self, index: usize, next: Next, spent: &Budget, counts: &Counts) {
-        let spent = spent.times(self.slow(index));
+        let spent = *spent * self.slow(index);
         self.spend(index, &spent, counts);
         let end = after(self.now, spent.busy_ns());
         self.left_behind(index, end);
@@ -700,8 +700,8 @@ impl<'a, T: Elastic> World<'a, T> {
     /// Counts a step that begins now, if it does so in the window.
     fn spend(&mut self, index: usize, spent: &Budget, counts: &Counts) {
         if self.window.holds(self.now.as_nanos() as f64) {
-            self.cores[index].budget.add(spent);
-            self.cores[index].counts.add(counts);
+            self.cores[index].budget += *spent;
+            self.cores[index].counts += *counts;
         }
     }
 

@@ -21,7 +21,8 @@ pub struct Caller {
     servers: Vec<Endpoint>,
     per_port: usize,
     started: usize,
-    open: usize,
+    /// Connections that are open.
+    pub open: usize,
     /// Connections that a request is to be sent on.
     queue: VecDeque<u32>,
     /// Requests sent and not answered, and how many there may be.
@@ -29,8 +30,10 @@ pub struct Caller {
     in_flight_limit: usize,
     request: Arc<[u8]>,
     answer: Arc<[u8]>,
-    answered: u64,
-    failures: u64,
+    /// Right answers so far.
+    pub answered: u64,
+    /// Wrong answers, failed calls and connections that ended: zero in a valid run.
+    pub failures: u64,
     paused: bool,
 }
 
@@ -81,29 +84,9 @@ impl Caller {
         self.handles.len()
     }
 
-    /// Connections that are open.
-    pub fn open(&self) -> usize {
-        self.open
-    }
-
-    /// Right answers so far.
-    pub fn answered(&self) -> u64 {
-        self.answered
-    }
-
-    /// Wrong answers, failed calls and connections that ended: zero in a valid run.
-    pub fn failures(&self) -> u64 {
-        self.failures
-    }
-
-    /// Requests that are sent and not answered.
-    pub fn in_flight(&self) -> usize {
-        self.in_flight
-    }
-
-    /// Requests that are not sent yet.
-    pub fn waiting(&self) -> usize {
-        self.queue.len()
+    /// Whether all requests are sent and answered.
+    pub fn is_idle(&self) -> bool {
+        self.in_flight == 0 && self.queue.is_empty()
     }
 
     fn event(&mut self, event: Event<'_>, calls: &mut Calls<'_>) {

@@ -5,7 +5,7 @@
 //! use world::rig::{RawEcho, Rig, RigConfig};
 //! let mut rig = Rig::open(RigConfig::default(), RawEcho::default())?;
 //! rig.exchange_all()?;
-//! assert_eq!(rig.caller.answered(), 64);
+//! assert_eq!(rig.caller.answered, 64);
 //! # Ok::<(), world::rig::RigError>(())
 //! ```
 
@@ -219,7 +219,7 @@ impl<S: Service> Rig<S> {
     /// # Errors
     /// [`RigError`] where they do not all open.
     pub fn open_all(&mut self) -> Result<(), RigError> {
-        self.run_until("opening connections", false, |caller| caller.open() == caller.connections())
+        self.run_until("opening connections", false, |caller| caller.open == caller.connections())
     }
 
     /// Runs both sides until `done`, one crossing of the wire each per round.
@@ -233,14 +233,14 @@ impl<S: Service> Rig<S> {
         let mut moved_at = Instant::now();
         while !done(&self.caller) {
             self.round(measured);
-            let present = (self.caller.open(), self.caller.answered());
+            let present = (self.caller.open, self.caller.answered);
             stalled = if present == last { stalled.saturating_add(1) } else { 0 };
             if stalled == 1 {
                 moved_at = Instant::now();
             }
             last = present;
             let is_stalled = stalled > STALLED_ROUNDS && moved_at.elapsed() > STALLED_FOR;
-            if is_stalled || self.caller.failures() > 0 {
+            if is_stalled || self.caller.failures > 0 {
                 return Err(self.error(doing));
             }
         }
@@ -249,7 +249,7 @@ impl<S: Service> Rig<S> {
 
     fn error(&self, doing: &'static str) -> RigError {
         let caller = &self.caller;
-        let (open, answered, failures) = (caller.open(), caller.answered(), caller.failures());
+        let (open, answered, failures) = (caller.open, caller.answered, caller.failures);
         RigError { doing, open, answered, failures }
     }
 
@@ -316,15 +316,13 @@ impl<S: Service> Rig<S> {
         measured: bool,
         connections: impl Iterator<Item = u32>,
     ) -> Result<(), RigError> {
-        let before = self.caller.answered();
+        let before = self.caller.answered;
         let mut asked = 0;
         for index in connections {
             self.caller.ask(index);
             asked += 1;
         }
-        self.run_until("exchanging requests", measured, |caller| {
-            caller.answered() - before >= asked
-        })
+        self.run_until("exchanging requests", measured, |caller| caller.answered - before >= asked)
     }
 
     /// As [`exchange_all`](Self::exchange_all), in rounds, with the server's cycles counted: the
@@ -334,7 +332,7 @@ impl<S: Service> Rig<S> {
     /// # Errors
     /// [`RigError`] where an answer is wrong or does not come in its round.
     pub fn exchange_measured(&mut self, rounds: u32) -> Result<u64, RigError> {
-        let before = self.caller.answered();
+        let before = self.caller.answered;
         // What the last exchange left (acknowledgments) is no part of the next.
         self.round(false);
         for _ in 0..rounds {
@@ -344,9 +342,9 @@ impl<S: Service> Rig<S> {
                 self.client.run_cycle(self.clock.now(), &mut self.caller);
             }
         }
-        let served = self.caller.answered() - before;
+        let served = self.caller.answered - before;
         if served != u64::from(rounds) * self.caller.connections() as u64
-            || self.caller.failures() > 0
+            || self.caller.failures > 0
         {
             return Err(self.error("counting requests"));
         }

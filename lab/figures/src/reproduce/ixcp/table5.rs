@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use measure::{Disturbance, QUIET, until_quiet};
 use reproduce::{Axis, ChartId, Figure, Mark, MarkOf, Measured, Recorder, Role, Takes};
-use world::controlled::migration::{Half, Recorded, Row, table5};
+use world::controlled::migration::{Direction, Recorded, rows};
 
 use crate::reproduce::Testbed;
 use crate::reproduce::moving::{self, Found, IDLE_SPIN, Plan, Table};
@@ -61,6 +61,7 @@ const PAPER: [[[f64; 4]; 6]; 2] = [
     ],
 ];
 const ROWS: [&str; 6] = ["prepare", "wait", "rpc", "deferred", "total", "packets"];
+const TOTAL_ROW: usize = 4;
 const DIRECTIONS: [&str; 2] = ["adding", "removing"];
 
 fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
@@ -100,9 +101,8 @@ fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     let chart = recorder.chart("devices", title, x, y);
     let series = DIRECTIONS.map(|direction| recorder.series(chart, direction));
     let bar = |recorder: &mut Recorder<'_>, name: &str, found: &[Found]| {
-        let halves = halves(found.iter().flat_map(|found| found.recorded.iter().copied()));
-        for (series, half) in series.into_iter().zip(halves) {
-            recorder.category(series, name, Measured::single(half.total_us.p95));
+        for (series, half) in series.into_iter().zip(halves(found)) {
+            recorder.category(series, name, Measured::single(rows(&half)[TOTAL_ROW].p95));
         }
     };
     bar(recorder, Table::Probed.name(), &found);
@@ -153,23 +153,20 @@ fn conditions(recorder: &mut Recorder<'_>) {
     }
 }
 
-fn halves(recorded: impl Iterator<Item = Recorded>) -> [Half; 2] {
-    let table = table5(recorded);
-    [table.add, table.remove]
-}
-
-fn rows(half: &Half) -> [Row; 6] {
-    [half.prepare_us, half.wait_us, half.rpc_us, half.deferred_us, half.total_us, half.packets]
+/// Those that add a core, and those that remove one.
+fn halves(found: &[Found]) -> [Vec<Recorded>; 2] {
+    let recorded = found.iter().flat_map(|found| found.recorded.iter().copied());
+    let (add, remove) = recorded.partition(|one| one.direction == Direction::AddCore);
+    [add, remove]
 }
 
 /// The table itself, and the claims.
 fn table(recorder: &mut Recorder<'_>, found: &[Found]) -> anyhow::Result<()> {
-    let all = halves(found.iter().flat_map(|found| found.recorded.iter().copied()));
-    for ((direction, half), paper) in DIRECTIONS.into_iter().zip(&all).zip(PAPER) {
-        let title = format!("Migrations when {direction} a core: {}", half.count);
+    for ((direction, half), paper) in DIRECTIONS.into_iter().zip(halves(found)).zip(PAPER) {
+        let title = format!("Migrations when {direction} a core: {}", half.len());
         let chart =
             recorder.chart(direction, &title, Axis::category("phase"), Axis::log("time", "us"));
-        let values = rows(half).map(|row| [row.mean, row.p95, row.max, row.stddev]);
+        let values = rows(&half).map(|row| [row.mean, row.p95, row.max, row.stddev]);
         draw(recorder, chart, Role::Measured, &values);
         draw(recorder, chart, Role::Paper, &paper);
         if direction == DIRECTIONS[0] {
@@ -182,7 +179,7 @@ fn table(recorder: &mut Recorder<'_>, found: &[Found]) -> anyhow::Result<()> {
             ));
         }
     }
-    let p95 = |found: &Found| halves(found.recorded.iter().copied())[0].total_us.p95;
+    let p95 = |found: &Found| rows(&halves(std::slice::from_ref(found))[0])[TOTAL_ROW].p95;
     let by_round: Vec<f64> = found.iter().map(p95).collect();
     let total = Measured::samples(&by_round);
     let loud: Vec<&Found> = found.iter().filter(|found| !found.is_quiet()).collect();
