@@ -8,7 +8,7 @@ use anyhow::bail;
 
 use reproduce::{Bar, Claims, Options, Progress, Setup, Silent, render};
 
-use super::save;
+use super::{allowed, save};
 use crate::demo::measure::STEPS;
 use crate::demo::{self, DemoConfig, figure};
 
@@ -37,12 +37,8 @@ pub struct Args {
 /// # Errors
 /// What could not be set up or measured, or a file that could not be written.
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
-    if !(args.seconds >= 1.0 && args.seconds <= 600.0) {
-        bail!("`--seconds` is {}; allowed: 1 to 600", args.seconds);
-    }
-    if !(args.churn_seconds >= 0.5 && args.churn_seconds <= 600.0) {
-        bail!("`--churn-seconds` is {}; allowed: 0.5 to 600", args.churn_seconds);
-    }
+    allowed("seconds", args.seconds, 1.0..=600.0)?;
+    allowed("churn-seconds", args.churn_seconds, 0.5..=600.0)?;
     if std::thread::available_parallelism()?.get() < 2 {
         bail!("the demo needs two processors, one for the server and one for the client");
     }

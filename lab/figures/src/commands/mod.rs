@@ -14,10 +14,12 @@ pub mod sdp_bench;
 pub mod sdp_bench_tenant;
 pub mod sim;
 
-use std::path::Path;
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context;
+use anyhow::{Context, ensure};
 use clap::{Parser, Subcommand};
 
 /// The laboratory of tailplane: what measures, reproduces, simulates and calibrates. `tailplane NAME` finds each of its
@@ -83,8 +85,32 @@ impl Laboratory {
     }
 }
 
-/// Writes a file that the arguments name.
+/// Checks the value of an option.
+fn allowed<T>(option: &str, value: T, range: RangeInclusive<T>) -> anyhow::Result<()>
+where
+    T: PartialOrd + Display,
+{
+    let (least, most) = (range.start(), range.end());
+    ensure!(range.contains(&value), "`--{option}` is {value}; allowed: {least} to {most}");
+    Ok(())
+}
+
+/// Whether a command's JSON (`--json -`) has the standard output.
+fn is_stdout(path: Option<&PathBuf>) -> bool {
+    path.is_some_and(|path| path == Path::new("-"))
+}
+
+/// Prints what a command found: to the standard error where its JSON has the standard output.
+fn say(json: Option<&PathBuf>, text: &str) {
+    if is_stdout(json) { eprint!("{text}") } else { print!("{text}") }
+}
+
+/// Writes a file that the arguments name; `-`: to the standard output.
 fn save(path: &Path, text: &str) -> anyhow::Result<()> {
+    if path == Path::new("-") {
+        print!("{text}");
+        return Ok(());
+    }
     std::fs::write(path, text).with_context(|| format!("cannot write '{}'", path.display()))
 }
 

@@ -9,7 +9,7 @@
 //!
 //! The analysis is [`crate::pareto`]'s; here are the arguments and what is written where.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -20,7 +20,7 @@ use control::sysfs::parse_cpus;
 use load::WorkloadConfig;
 use world::controlled::pareto::Objective;
 
-use super::save;
+use super::{allowed, save, say};
 use crate::pareto::machine::Which;
 use crate::pareto::measure::{self, Plan};
 use crate::pareto::{Analysis, draw, report};
@@ -166,14 +166,10 @@ pub struct Args {
 /// A machine that cannot be read or measured; a file that cannot be written.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let mut all = if args.measure { measured(args)? } else { simulated(args)? };
-    let to_stdout = args.json.as_deref() == Some(Path::new("-"));
-    let say = |text: &str| if to_stdout { eprint!("{text}") } else { print!("{text}") };
+    let say = |text: &str| say(args.json.as_ref(), text);
     say(&report::text(&all));
-    let json = serde_json::to_string_pretty(&report::json(&all))?;
-    match &args.json {
-        Some(_) if to_stdout => println!("{json}"),
-        Some(path) => save(path, &(json + "\n"))?,
-        None => {}
+    if let Some(path) = &args.json {
+        save(path, &(serde_json::to_string_pretty(&report::json(&all))? + "\n"))?;
     }
     if let Some(directory) = &args.plots {
         for path in draw::write_svg(&mut all, directory)? {
@@ -231,16 +227,10 @@ fn plan(args: &Args) -> anyhow::Result<Plan> {
             "`--workload` is '{name}', which the service '{app:?}' does not answer; '{usual}' is its usual one"
         );
     }
-    if !(0.1..=60.0).contains(&args.seconds) {
-        bail!("`--seconds` is {}; allowed: 0.1 to 60", args.seconds);
-    }
-    if !(1..=100_000).contains(&args.connections) {
-        bail!("`--connections` is {}; allowed: 1 to 100000", args.connections);
-    }
+    allowed("seconds", args.seconds, 0.1..=60.0)?;
+    allowed("connections", args.connections, 1..=100_000)?;
     let slo_us = args.slo_us.unwrap_or(500.0);
-    if !(1.0..=1e6).contains(&slo_us) {
-        bail!("`--slo-us` is {slo_us}; allowed: 1 to 1000000");
-    }
+    allowed("slo-us", slo_us, 1.0..=1e6)?;
     let client_cpus = match &args.client_cpus {
         None => None,
         Some(list) => Some(parse_cpus(list).with_context(|| {

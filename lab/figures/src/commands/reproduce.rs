@@ -6,13 +6,13 @@
 //! tailplane reproduce all --html report.html
 //! ```
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow};
 use reproduce::{Bar, Claims, FigureResult, Options, Report, Setup, render, select};
 
-use super::save;
+use super::{allowed, is_stdout, save, say};
 use crate::reproduce::{FIGURES, Testbed};
 
 /// Arguments of `tailplane reproduce`.
@@ -60,11 +60,8 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let figures = select(FIGURES, &args.figure)?;
     let usual = if args.quick { Options::QUICK } else { Options::FULL };
     let repeats = args.repeats.unwrap_or(usual.repeats);
-    if !(1..=100).contains(&repeats) {
-        bail!("`--repeats` is {repeats}; allowed: 1 to 100");
-    }
+    allowed("repeats", repeats, 1..=100)?;
     let options = Options { repeats, seed: args.seed, ..usual };
-    let to_stdout = args.json.as_deref() == Some(Path::new("-"));
     let mut results: Vec<FigureResult> = Vec::new();
     let mut testbed = Testbed::default();
     for figure in figures {
@@ -72,10 +69,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
         let mut setup = Setup::new(&claims, options, &mut bar);
         setup.conditions = measure::conditions::here();
         let result = figure.reproduce(&mut testbed, &mut setup)?;
-        match to_stdout {
-            true => eprint!("{}", render::text(&result)),
-            false => print!("{}", render::text(&result)),
-        }
+        say(args.json.as_ref(), &render::text(&result));
         results.push(result);
         // After each figure: what was measured is not lost when the next one is interrupted.
         write(&args, &claims, &results)?;
@@ -88,7 +82,7 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
             .map_err(|fault| anyhow!("'{}' has no place for the table; {fault}", path.display()))?;
         save(path, &document)?;
     }
-    if to_stdout {
+    if is_stdout(args.json.as_ref()) {
         println!("{}", json(&results));
     }
     let whole = results.iter().all(|result| result.partial.is_none());
@@ -104,7 +98,7 @@ fn json(results: &[FigureResult]) -> String {
 }
 
 fn write(args: &Args, claims: &Claims, results: &[FigureResult]) -> anyhow::Result<()> {
-    if let Some(path) = args.json.as_deref().filter(|path| *path != Path::new("-")) {
+    if let Some(path) = args.json.as_ref().filter(|path| !is_stdout(Some(path))) {
         save(path, &(json(results) + "\n"))?;
     }
     if let Some(path) = &args.html {

@@ -8,7 +8,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::{Command, ExitCode, Stdio};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
@@ -25,6 +25,7 @@ use sdp::{Handler, Limits, Notify, Outcome, Plane, PlaneConfig, TenantQueue};
 use serde::Serialize;
 
 use super::sdp_bench_tenant::{Found, shape};
+use super::{allowed, is_stdout};
 use crate::demo::child::Killed;
 use crate::demo::processors::REALTIME;
 use cli::commands::sdp::serve_args::arrangement;
@@ -365,14 +366,9 @@ fn check(args: &BenchArgs) -> anyhow::Result<()> {
     if let Some(queues) = args.queues.iter().find(|queues| !(1..=16_384).contains(*queues)) {
         bail!("`--queues {queues}`; allowed: 1 to 16384");
     }
-    for (name, value, allowed) in [
-        ("bytes", u64::from(args.bytes), 8..=u64::from(sdp::SLOT_BYTES_MAX)),
-        ("window-ms", args.window_ms, 5..=50),
-        ("queues-each", args.queues_each.into(), 1..=sdp::QUEUES_MAX.into()),
-    ] {
-        let (least, most) = (allowed.start(), allowed.end());
-        ensure!(allowed.contains(&value), "`--{name}` is {value}; allowed: {least} to {most}");
-    }
+    allowed("bytes", args.bytes, 8..=sdp::SLOT_BYTES_MAX)?;
+    allowed("window-ms", args.window_ms, 5..=50)?;
+    allowed("queues-each", args.queues_each, 1..=sdp::QUEUES_MAX)?;
     ensure!(args.windows > 0, "`--windows` is 0; allowed: 1 and more");
     args.arrangement.iter().try_for_each(|name| arrangement(name).map(drop))?;
     let processors = std::thread::available_parallelism().map_or(1, usize::from);
@@ -440,7 +436,7 @@ pub fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
     }
     let conditions = conditions(args, bench.ordinary.load(Ordering::Relaxed));
     let report = Report { conditions, cells };
-    if args.json.as_deref() != Some(Path::new("-")) {
+    if !is_stdout(args.json.as_ref()) {
         print_table(&report);
     }
     if let Some(path) = &args.json {

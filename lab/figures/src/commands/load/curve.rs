@@ -16,6 +16,7 @@ use measure::{MedianInterval, REPEATS_FOR_95, median_interval};
 use reproduce::Grid;
 use serde::Serialize;
 
+use super::super::allowed;
 use super::arguments::Args;
 use super::carrier::Carrier;
 use super::sweep::Sweep;
@@ -63,9 +64,7 @@ impl Plan {
         }
         let usual = if args.sweep.is_some() { 1 } else { REPEATS_SEARCH };
         let repeats = args.repeats.unwrap_or(usual);
-        if !(1..=REPEATS_MAX).contains(&repeats) {
-            bail!("`--repeats` is {repeats}; allowed: 1 to {REPEATS_MAX}");
-        }
+        allowed("repeats", repeats, 1..=REPEATS_MAX)?;
         let objective = args.slo_us.map(|us| Objective { us, percentile: args.slo_percentile });
         let search = SearchConfig {
             slo_p99_us: args.slo_us.unwrap_or(f64::MAX),

@@ -62,9 +62,8 @@ fn throughput(cells: &Cells, recorder: &mut Recorder<'_>, counts: &[u32]) -> any
             let queues = Queues { count, shape, layout: LAYOUT };
             let found = cells.backlog(&POLLING, queues, ENCAPSULATION)?;
             for (&chart, kept) in charts.iter().zip(&found) {
-                let series = recorder.series(chart, shape.short());
                 let rate = Measured::windows(kept, seed, |found| 1e3 / found.ns_per_item);
-                recorder.point(series, count.into(), rate);
+                recorder.curve(chart, shape.short(), [(count.into(), rate)]);
             }
         }
     }

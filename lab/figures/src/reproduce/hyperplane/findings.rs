@@ -163,8 +163,7 @@ impl Findings {
                     let queues = Queues { count, shape, layout };
                     let Some(gain) = self.gain(queues, task, strategy) else { continue };
                     let words = format!("{}, {}", shape.short(), strategy.name());
-                    let series = recorder.series(chart, &words);
-                    recorder.point(series, count.into(), gain);
+                    recorder.curve(chart, &words, [(count.into(), gain)]);
                 }
             }
         }

@@ -183,9 +183,9 @@ fn measure(
             let y = Axis::log("throughput", "million items/s");
             let chart = recorder.chart(&name, &title, x(), y);
             for (strategy, kept) in Strategy::ALL.iter().zip(&kept) {
-                let series = recorder.series(chart, strategy.name());
                 let rate = Measured::windows(kept, seed, |found| 1e3 / found.ns_per_item);
-                recorder.point(series, queues.count.into(), starved(kept, rate));
+                let point = (queues.count.into(), starved(kept, rate));
+                recorder.curve(chart, strategy.name(), [point]);
             }
             findings.backlog.insert((queues, task.slug), kept);
         }
@@ -203,9 +203,8 @@ fn measure(
                     format!("Light load: {words} latency, {shape}, {}", queues.layout.name());
                 let chart = recorder.chart(&name, &title, x(), Axis::log("latency", "us"));
                 for (strategy, kept) in Strategy::ALL.iter().zip(&kept) {
-                    let series = recorder.series(chart, strategy.name());
                     let value = Measured::windows(kept, seed, |found| of_ns(found) / 1e3);
-                    recorder.point(series, queues.count.into(), value);
+                    recorder.curve(chart, strategy.name(), [(queues.count.into(), value)]);
                 }
             }
             findings.light.insert(queues, kept);
@@ -296,9 +295,8 @@ fn pairs(bench: &Cells, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
         })?;
         let p99: fn(&PairFound) -> f64 = |found| found.latency.quantile_ns(0.99) / 1e3;
         for (division, kept) in Division::ALL.iter().zip(&found) {
-            let series = recorder.series(chart, division.name());
             let value = Measured::windows(kept, seed, p99);
-            recorder.point(series, load, overloaded(kept, value));
+            recorder.curve(chart, division.name(), [(load, overloaded(kept, value))]);
         }
         if load == JUDGED {
             let gain = Measured::ratio_of((&found[1], p99), (&found[2], p99), seed);

@@ -16,14 +16,13 @@ mod recommend;
 mod report;
 mod trace;
 
-use std::path::Path;
 use std::process::ExitCode;
 
 use indicatif::{ProgressBar, ProgressStyle};
 
 pub use arguments::Args;
 
-use super::super::save;
+use super::super::{save, say};
 use candidates::Progress;
 use question::Question;
 
@@ -49,17 +48,9 @@ pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let found = found?;
     let advice = recommend::advise(&question, &found);
     let text = report::text(&question, &found, advice.as_ref());
-    let json = || report::json(&question, &found, advice.as_ref());
-    match args.json.as_deref() {
-        Some(path) if path == Path::new("-") => {
-            eprint!("{text}");
-            println!("{}", json()?);
-        }
-        Some(path) => {
-            print!("{text}");
-            save(path, &(json()? + "\n"))?;
-        }
-        None => print!("{text}"),
+    say(args.json.as_ref(), &text);
+    if let Some(path) = &args.json {
+        save(path, &(report::json(&question, &found, advice.as_ref())? + "\n"))?;
     }
     Ok(ExitCode::SUCCESS)
 }
