@@ -17,6 +17,7 @@ extern crate alloc;
 
 /// Methods of [`Nic`] that middleware hands on to the driver within, as they are: those that pass frames back and those
 /// of sleep.
+#[macro_export]
 macro_rules! hand_on {
     ($self:ident, $inner:expr) => {
         fn reclaim(&mut $self, pool: &mut Pool) -> usize {

@@ -65,10 +65,16 @@ const fn act(name: &'static str, what: &'static str, run: Run) -> Act {
 
 /// All of them.
 pub const ACTS: &[Act] = &[
-    act("flood-words", "answers orders that were never given, without end", flood_words),
+    act("flood-words", "answers orders that were never given, without end", |to| {
+        flood(to, &unasked())
+    }),
     act("flood-ready", "reports its start again and again", flood_ready),
-    act("flood-garbage", "sends bytes that are no message, without end", flood_garbage),
-    act("oversize", "sends messages longer than any may be", oversize),
+    act("flood-garbage", "sends bytes that are no message, without end", |to| {
+        flood(to, b"\x1b[2J{no message")
+    }),
+    act("oversize", "sends messages longer than any may be", |to| {
+        flood(to, &[b'['; MESSAGE_MAX + 9])
+    }),
     act("descriptors", "sends 253 descriptors with each message", descriptors),
     act("never-serves", "takes its orders and never serves", |_| never()),
     act("says-ended", "reports its end and lives on", says_ended),
@@ -186,29 +192,16 @@ fn unasked() -> Vec<u8> {
     serde_json::to_vec(&Told::Steered(answer)).expect("plain data")
 }
 
-fn flood_words(starter: &Starter) -> anyhow::Result<()> {
+/// Serves, and sends the same without end.
+fn flood(starter: &Starter, bytes: &[u8]) -> anyhow::Result<()> {
     let _segment = starter.serve()?;
-    let word = unasked();
-    while starter.send_raw(&word, &[]).is_ok() {}
+    while starter.send_raw(bytes, &[]).is_ok() {}
     never()
 }
 
 fn flood_ready(starter: &Starter) -> anyhow::Result<()> {
     let segment = starter.serve()?;
     while starter.ready(segment.file()).is_ok() {}
-    never()
-}
-
-fn flood_garbage(starter: &Starter) -> anyhow::Result<()> {
-    let _segment = starter.serve()?;
-    while starter.send_raw(b"\x1b[2J{no message", &[]).is_ok() {}
-    never()
-}
-
-fn oversize(starter: &Starter) -> anyhow::Result<()> {
-    let _segment = starter.serve()?;
-    let long = vec![b'['; MESSAGE_MAX + 9];
-    while starter.send_raw(&long, &[]).is_ok() {}
     never()
 }
 

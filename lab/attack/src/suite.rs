@@ -6,6 +6,7 @@ mod gate;
 mod measured;
 mod own;
 mod pings;
+mod requests;
 pub mod services;
 mod victim;
 
@@ -239,7 +240,7 @@ impl Suite {
     /// The machine has no means for it: nothing is known about the attack then.
     pub fn run(&mut self, attack: &'static Attack) -> anyhow::Result<Outcome> {
         let before = own::holds()?;
-        let asked = (self.bystander.asked, self.bystander.lost);
+        let asked = (self.bystander.requests.asked, self.bystander.requests.lost);
         let mut outcome =
             Outcome { attack: attack.name.into(), what: attack.what.into(), ..Outcome::default() };
         let mut measured = Measured::new(RATIO_MAX);
@@ -253,7 +254,8 @@ impl Suite {
                 break;
             }
         }
-        let others = [self.bystander.asked - asked.0, self.bystander.lost - asked.1];
+        let others =
+            [self.bystander.requests.asked - asked.0, self.bystander.requests.lost - asked.1];
         outcome.take(&measured, others, "application");
         check_holds(&before, &mut outcome)?;
         outcome.judge(attack);

@@ -2,7 +2,7 @@
 
 use measure::stats::Summary;
 
-use super::bystander::Window;
+use super::requests::Window;
 
 /// Windows of either kind without which the suite does not compare them.
 pub const WINDOWS_MIN: usize = 10;

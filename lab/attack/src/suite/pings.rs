@@ -1,7 +1,6 @@
 //! A wire on which somebody pings the other end about every millisecond: the network layer there answers, whatever
 //! its application does.
 
-use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -100,9 +99,7 @@ impl<N: Nic> Nic for Pings<N> {
     fn transmit(&mut self, now: Instant, pool: &mut Pool, frames: &mut Vec<TxFrame>) -> usize {
         self.inner.transmit(now, pool, frames)
     }
-    fn reclaim(&mut self, pool: &mut Pool) -> usize {
-        self.inner.reclaim(pool)
-    }
+    nic::hand_on!(self, self.inner);
     fn close(self, pool: &mut Pool) -> Closed {
         self.inner.close(pool)
     }
@@ -112,22 +109,10 @@ impl<N: Nic> Nic for Pings<N> {
     fn capabilities(&self) -> Capabilities {
         self.inner.capabilities()
     }
-    fn stats(&self) -> NicStats {
-        self.inner.stats()
-    }
-    fn rx_backlog(&self) -> usize {
-        self.inner.rx_backlog()
-    }
     fn next_event(&self) -> Option<Instant> {
         self.inner.next_event()
     }
     fn arm(&mut self) -> Armed {
         self.inner.arm()
-    }
-    fn disarm(&mut self) {
-        self.inner.disarm();
-    }
-    fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
-        self.inner.wait_fd()
     }
 }

@@ -78,7 +78,7 @@ impl Services {
     pub fn run(&mut self, attack: &'static Attack, scheduler: &str) -> anyhow::Result<Outcome> {
         let name = format!("{}, {scheduler}", attack.name);
         let mut outcome = Outcome { attack: name, what: attack.what.into(), ..Outcome::default() };
-        let asked = (self.neighbour.asked, self.neighbour.lost);
+        let asked = (self.neighbour.requests.asked, self.neighbour.requests.lost);
         let mut measured = Measured::new(RATIO_MAX);
         for part in 0..LENGTHS_MAX {
             let began = Instant::now();
@@ -91,7 +91,8 @@ impl Services {
                 break;
             }
         }
-        let others = [self.neighbour.asked - asked.0, self.neighbour.lost - asked.1];
+        let others =
+            [self.neighbour.requests.asked - asked.0, self.neighbour.requests.lost - asked.1];
         outcome.take(&measured, others, "service");
         outcome.judge(attack);
         Ok(outcome)

@@ -44,29 +44,10 @@ impl Client {
     /// No thread could be started.
     pub fn start(lab: &Lab, counted: &Arc<Counted>, seed: u64, cpu: usize) -> anyhow::Result<Self> {
         let stop = Arc::new(AtomicBool::new(false));
-        let inside = |name: &str| {
-            let namespace = lab.client().clone();
-            let thread = std::thread::Builder::new().name(name.into());
-            let enter = move || -> anyhow::Result<()> {
-                measure::pin(cpu)?;
-                // It is slower without.
-                let _ = runtime::set_realtime(PRIORITY);
-                Ok(namespace.enter()?)
-            };
-            (thread, enter)
-        };
-        let (thread, enter) = inside("crowd");
-        let crowd = {
-            let stop = Arc::clone(&stop);
-            let body = move || enter().and_then(|()| Crowd::new(seed)?.run(&stop));
-            thread.spawn(body).context("starting a thread")?
-        };
-        let (thread, enter) = inside("pings");
-        let pings = {
-            let (stop, counted) = (Arc::clone(&stop), Arc::clone(counted));
-            let body = move || enter().and_then(|()| ping(&counted, &stop));
-            thread.spawn(body).context("starting a thread")?
-        };
+        let theirs = Arc::clone(&stop);
+        let crowd = inside(lab, cpu, "crowd", move || Crowd::new(seed)?.run(&theirs))?;
+        let (theirs, counted) = (Arc::clone(&stop), Arc::clone(counted));
+        let pings = inside(lab, cpu, "pings", move || ping(&counted, &theirs))?;
         Ok(Self { stop, crowd, pings })
     }
 
@@ -80,6 +61,24 @@ impl Client {
         self.pings.join().map_err(panicked)??;
         self.crowd.join().map_err(panicked)?
     }
+}
+
+/// A thread in the lab's client namespace, on a processor.
+fn inside<R: Send + 'static>(
+    lab: &Lab,
+    cpu: usize,
+    name: &str,
+    body: impl FnOnce() -> anyhow::Result<R> + Send + 'static,
+) -> anyhow::Result<JoinHandle<anyhow::Result<R>>> {
+    let namespace = lab.client().clone();
+    let inside = move || {
+        measure::pin(cpu)?;
+        // It is slower without.
+        let _ = runtime::set_realtime(PRIORITY);
+        namespace.enter()?;
+        body()
+    };
+    std::thread::Builder::new().name(name.into()).spawn(inside).context("starting a thread")
 }
 
 struct Crowd {

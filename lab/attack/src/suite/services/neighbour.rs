@@ -3,14 +3,13 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use measure::stats::nearest;
 use service::lab::constants::DATAPLANE_ADDRESS;
 use service::lab::{Lab, in_namespace};
 
-use super::super::bystander::Window;
+use super::super::requests::{BYTES, Requests, Window};
 use super::PATIENCE;
 use super::process::Service;
 use crate::crowd::PORT;
@@ -21,16 +20,12 @@ const SLOW: Duration = Duration::from_millis(1);
 const LOST: Duration = Duration::from_secs(2);
 /// Above the elastic thread beside it, which looks for packets all the time; this thread blocks for each answer.
 const PRIORITY: u8 = 2;
-const BYTES: usize = 64;
 
 /// See the module's comment. Fields end in this order.
 pub struct Neighbour {
     stream: TcpStream,
-    number: u64,
-    /// Requests so far.
-    pub asked: u64,
-    /// Those without an answer, or with a wrong one.
-    pub lost: u64,
+    /// What was asked so far.
+    pub requests: Requests,
     _service: Service,
     _lab: Lab,
 }
@@ -55,34 +50,16 @@ impl Neighbour {
         if let Err(error) = runtime::set_realtime(PRIORITY) {
             crate::say(&format!("latencies are measured without priority: {error}"));
         }
-        Ok(Self { stream, number: 0, asked: 0, lost: 0, _service: service, _lab: lab })
+        Ok(Self { stream, requests: Requests::new(SLOW), _service: service, _lab: lab })
     }
 
     /// Asks for so long, one request after the other.
     pub fn window(&mut self, length: Duration) -> Window {
-        let (began, mut latencies, mut slow) = (Instant::now(), Vec::new(), false);
-        while began.elapsed() < length {
-            let asked = Instant::now();
-            self.ask();
-            let took = asked.elapsed();
-            slow |= took > SLOW;
-            latencies.push(took.as_nanos() as u64);
-        }
-        latencies.sort_unstable();
-        let p99_ns = nearest(&latencies, 0.99);
-        Window { p99_ns, slow }
-    }
-
-    fn ask(&mut self) {
-        self.number += 1;
-        self.asked += 1;
-        let mut request = [0; BYTES];
-        for (index, byte) in request.iter_mut().enumerate() {
-            *byte = (self.number.wrapping_mul(0x5851_f42d_4c95_7f2d) >> (index % 56)) as u8;
-        }
-        let mut answer = [0; BYTES];
-        let asked =
-            self.stream.write_all(&request).and_then(|()| self.stream.read_exact(&mut answer));
-        self.lost += u64::from(asked.is_err() || answer != request);
+        let Self { stream, requests, .. } = self;
+        requests.window(length, 0, |request| {
+            let mut answer = [0; BYTES];
+            let asked = stream.write_all(request).and_then(|()| stream.read_exact(&mut answer));
+            asked.is_ok() && answer == *request
+        })
     }
 }
