@@ -156,7 +156,7 @@ fn the_walk_of_a_packet_names_functions_that_are_there() {
         let [step, function, place, _] = cells[..] else { continue };
         let Some(path) = paths(place).pop() else { continue };
         passed += usize::from(step != "|");
-        files.insert(path.clone());
+        files.insert(path);
         let function = format!("fn {}", function.trim_matches('`'));
         let text = fs::read_to_string(root.join(path)).unwrap_or_default();
         if ![format!("{function}("), format!("{function}<")].iter().any(|it| text.contains(it)) {
