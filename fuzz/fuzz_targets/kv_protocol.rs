@@ -2,7 +2,11 @@
 //! the replies. The first bytes of the input say where it is cut.
 #![no_main]
 
-use kv::{Conversation, Flow, Store, StoreConfig, WallTime};
+#[path = "../../apps/kv/tests/common/conversation.rs"]
+mod conversation;
+
+use conversation::Conversation;
+use kv::{Flow, Store, StoreConfig, WallTime};
 
 /// Bytes of the input that give the distances of cuts.
 const CUTS: usize = 8;

@@ -45,7 +45,7 @@ pub use config::{ConfigError, StoreConfig};
 pub use protocol::admin::VERSION;
 pub use protocol::reply::Output;
 pub use service::KvProtocol;
-pub use session::{Conversation, LINE_MAX_BYTES, MULTIGET_WHOLE_BYTES, Session};
+pub use session::{LINE_MAX_BYTES, MULTIGET_WHOLE_BYTES, Session};
 pub use stats::{ClassCounters, ClassStats, Counters, StoreStats};
 pub use store::Store;
 pub use tailplane::Flow;

@@ -2,8 +2,8 @@
 
 mod common;
 
-use common::{NOW, Rng, expect, small_store, store, talk};
-use kv::{Conversation, Flow, Output, Session, Store, StoreConfig, WallTime};
+use common::{Conversation, NOW, Rng, expect, small_store, store, talk};
+use kv::{Flow, Output, Session, Store, StoreConfig, WallTime};
 
 fn later(seconds: u64) -> WallTime {
     WallTime::from_unix_s(NOW.unix_s + seconds)

@@ -8,8 +8,8 @@ use std::net::{TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use common::{Rng, command};
-use kv::{Conversation, Flow, Store, StoreConfig, WallTime};
+use common::{Conversation, Rng, command};
+use kv::{Flow, Store, StoreConfig, WallTime};
 
 const MEMCACHED: &str = "/usr/bin/memcached";
 

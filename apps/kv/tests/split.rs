@@ -2,8 +2,7 @@
 
 mod common;
 
-use common::{NOW, small_store, stream, talk};
-use kv::Conversation;
+use common::{Conversation, NOW, small_store, stream, talk};
 use proptest::prelude::*;
 
 /// Feeds the pieces between `cuts` (in order) to one session.

@@ -127,6 +127,9 @@ impl Report {
     }
 }
 
+/// Counters that `stats` does not show: of operations inside, and those that `stats items` shows alone.
+const NOT_GENERAL: [&str; 3] = ["copied_bytes", "evicted_nonzero", "outofmemory"];
+
 fn general<O>(context: &Context<'_, O>) -> String {
     let stats = context.store.stats(context.now);
     let (counters, classes) = (stats.counters, stats.class_totals());
@@ -138,35 +141,12 @@ fn general<O>(context: &Context<'_, O>) -> String {
     report.stat("pointer_size", usize::BITS);
     report.stat("curr_connections", stats.curr_connections);
     report.stat("total_connections", stats.total_connections);
-    report.stat("cmd_get", counters.cmd_get);
-    report.stat("cmd_set", classes.cmd_set);
     report.stat("cmd_flush", stats.cmd_flush);
-    report.stat("cmd_touch", counters.cmd_touch);
-    report.stat("cmd_meta", counters.cmd_meta);
-    report.stat("get_hits", classes.get_hits);
-    report.stat("get_misses", counters.get_misses);
-    report.stat("get_expired", counters.get_expired);
-    report.stat("get_flushed", counters.get_flushed);
-    report.stat("delete_misses", counters.delete_misses);
-    report.stat("delete_hits", classes.delete_hits);
-    report.stat("incr_misses", counters.incr_misses);
-    report.stat("incr_hits", classes.incr_hits);
-    report.stat("decr_misses", counters.decr_misses);
-    report.stat("decr_hits", classes.decr_hits);
-    report.stat("cas_misses", counters.cas_misses);
-    report.stat("cas_hits", classes.cas_hits);
-    report.stat("cas_badval", classes.cas_badval);
-    report.stat("touch_hits", classes.touch_hits);
-    report.stat("touch_misses", counters.touch_misses);
-    report.stat("store_too_large", counters.store_too_large);
-    report.stat("store_no_memory", counters.store_no_memory);
     report.stat("limit_maxbytes", stats.limit_maxbytes);
     report.stat("allocated_bytes", stats.allocated_bytes);
-    report.stat("slabs_moved", counters.slabs_moved);
     report.stat("slab_global_page_pool", stats.free_pages);
     report.stat("pending_items", stats.pending_items);
     report.stat("pinned_items", stats.pinned_items);
-    report.stat("reads_lost", counters.reads_lost);
     report.stat("conn_memory_limit", stats.connections.limit_bytes);
     report.stat("conn_memory", stats.connections.kept_bytes);
     report.stat("conn_memory_highest", stats.connections.highest_bytes);
@@ -175,14 +155,10 @@ fn general<O>(context: &Context<'_, O>) -> String {
     report.stat("request_timeouts", stats.connections.timed_out);
     report.stat("idle_kicks", stats.connections.idle_closed);
     report.stat("crowd_kicks", stats.connections.crowded);
-    report.stat("bytes", counters.bytes);
-    report.stat("curr_items", counters.curr_items);
-    report.stat("total_items", counters.total_items);
-    report.stat("expired_unfetched", classes.expired_unfetched);
-    report.stat("evicted_unfetched", classes.evicted_unfetched);
-    report.stat("evicted_active", classes.evicted_active);
-    report.stat("evictions", classes.evicted);
-    report.stat("reclaimed", classes.reclaimed);
+    let counted = counters.entries().chain(classes.entries());
+    for (name, value) in counted.filter(|(name, _)| !NOT_GENERAL.contains(name)) {
+        report.stat(if name == "evicted" { "evictions" } else { name }, value);
+    }
     report.end()
 }
 

@@ -40,18 +40,7 @@ impl<const N: usize> Line<N> {
 
     /// Appends a decimal number.
     pub(crate) fn number(&mut self, number: u64) {
-        let mut digits = [0; 20];
-        let mut at = digits.len();
-        let mut left = number;
-        loop {
-            at -= 1;
-            digits[at] = b'0' + (left % 10) as u8;
-            left /= 10;
-            if left == 0 {
-                break;
-            }
-        }
-        self.push(&digits[at..]);
+        self.push(itoa::Buffer::new().format(number).as_bytes());
     }
 
     pub(crate) fn as_bytes(&self) -> &[u8] {

@@ -1,7 +1,10 @@
 //! A seeded source of valid, odd and wrong commands, shared by the tests.
 #![allow(dead_code, reason = "each test uses its part")]
 
-use kv::{Conversation, Flow, Store, StoreConfig, WallTime};
+mod conversation;
+
+pub use conversation::Conversation;
+use kv::{Flow, Store, StoreConfig, WallTime};
 
 /// xorshift64*: small, seeded, and the same everywhere.
 pub struct Rng(pub u64);
