@@ -1,5 +1,4 @@
-//! What is taken from a process, as plain data; and the two ways to take it: from a child before its
-//! program starts ([`Confinement::spawn`]), from oneself ([`Confinement::confine_self`]).
+//! What is taken from a child before its program starts ([`Confinement::spawn`]), as plain data.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
@@ -8,7 +7,7 @@ use std::sync::Arc;
 
 use rustix::io::Errno;
 use rustix::pipe::PipeFlags;
-use rustix::process::{Pid, PidfdFlags};
+use rustix::process::PidfdFlags;
 use rustix::thread::CapabilitySet;
 
 use crate::files::{Files, FilesPlan};
@@ -41,7 +40,6 @@ pub struct Confinement {
     own_network: bool,
     own_processes: bool,
     outlives_parent: bool,
-    expected_parent: Option<u32>,
     policies: Vec<SyscallPolicy>,
 }
 
@@ -131,7 +129,7 @@ impl Confinement {
     /// [`own_network`](Self::own_network). Needs root.
     ///
     /// # Errors
-    /// [`SandboxError::Root`] where the program cannot be read.
+    /// The program cannot be read.
     pub fn alone_with(self, program: &Path) -> Result<Self, SandboxError> {
         Ok(self.root(Root::for_program(program)?).own_network())
     }
@@ -139,14 +137,6 @@ impl Confinement {
     /// Lives on when its starter dies.
     pub fn outlives_parent(mut self) -> Self {
         self.outlives_parent = true;
-        self
-    }
-
-    /// For [`confine_self`](Self::confine_self): the starter's process id as the starter told it, so that
-    /// a starter that died before the call is noticed. A child of [`spawn`](Self::spawn) knows it by
-    /// itself.
-    pub fn expected_parent(mut self, pid: u32) -> Self {
-        self.expected_parent = Some(pid);
         self
     }
 
@@ -179,24 +169,22 @@ impl Confinement {
     /// The child is the caller's to wait for; see [`Watched`](crate::Watched).
     ///
     /// # Errors
-    /// [`SandboxError::Step`] for the step that failed, [`SandboxError::Target`],
-    /// [`SandboxError::PolicyForbidsStart`], [`SandboxError::Root`], [`SandboxError::Policy`].
+    /// [`SandboxError::Step`] for the step that failed; else what is asked for that there cannot be.
     pub fn spawn(
         &self,
         mut command: Command,
         descriptors: &[(BorrowedFd<'_>, i32)],
     ) -> Result<Child, SandboxError> {
         check_targets(descriptors)?;
-        if self.root == Root::Empty {
-            return Err(SandboxError::Root {
-                path: "/".into(),
-                reason: "would be empty, with no program to start: use Root::for_program",
-            });
-        }
         if self.policies.iter().any(|policy| !policy.allows("execve")) {
-            return Err(SandboxError::PolicyForbidsStart);
+            return Err(SandboxError::refused(
+                "start a program under this system call policy",
+                "it refuses execve",
+                "allow it, or use SyscallPolicy::with_startup and let the program call SyscallPolicy::enforce when \
+                 it has started",
+            ));
         }
-        let mut prepared = self.prepare(Some(rustix::process::getpid()), None)?;
+        let mut prepared = self.prepare()?;
         prepared.above_targets =
             descriptors.iter().map(|(_, target)| target + 1).max().unwrap_or(FIRST_TARGET);
         prepared.passed = descriptors
@@ -229,46 +217,22 @@ impl Confinement {
         }
     }
 
-    /// Takes everything from the calling process itself: for one that first opens and maps what it
-    /// needs. Descriptors stay open, but close at an `exec`. Irrevocable; after an error the
-    /// process is somewhere between and should end.
-    ///
-    /// # Errors
-    /// [`SandboxError::Threads`] where the process has more than one thread; [`SandboxError::Step`] and
-    /// those of preparing.
-    pub fn confine_self(&self) -> Result<(), SandboxError> {
-        let threads = threads_of_self()?;
-        if threads != 1 {
-            return Err(SandboxError::Threads(threads));
-        }
-        let parent = match self.expected_parent {
-            Some(pid) => i32::try_from(pid).ok().and_then(Pid::from_raw),
-            None => rustix::process::getppid(),
-        };
-        let mut prepared = self.prepare(parent, Some(std::process::id()))?;
-        prepared.run().map_err(|(step, errno)| SandboxError::Step { step, errno })
-    }
-
-    fn prepare(&self, parent: Option<Pid>, own_pid: Option<u32>) -> Result<Prepared, SandboxError> {
+    fn prepare(&self) -> Result<Prepared, SandboxError> {
         let capabilities = rustix::thread::capabilities(None)
             .map_err(|errno| SandboxError::Step { step: Step::Capabilities, errno })?;
-        let parent = parent.filter(|_| !self.outlives_parent);
-        // For children only: a process that confines itself stays in its session and its PID namespace.
-        let is_child = own_pid.is_none();
-        let own_processes = self.own_processes && is_child;
-        let watch = parent.filter(|_| own_processes).map(|_| {
-            rustix::process::pidfd_open(rustix::process::getpid(), PidfdFlags::empty())
+        let parent = Some(rustix::process::getpid()).filter(|_| !self.outlives_parent);
+        let watch = parent.filter(|_| self.own_processes).map(|parent| {
+            rustix::process::pidfd_open(parent, PidfdFlags::empty())
                 .map_err(|errno| SandboxError::Step { step: Step::ParentDeath, errno })
         });
         Ok(Prepared {
             groups: self.groups.clone(),
-            own_session: is_child,
             passed: Vec::new(),
             above_targets: FIRST_TARGET,
             parked: Vec::new(),
             own_network: self.own_network,
             root: RootPlan::of(&self.root)?,
-            own_processes,
+            own_processes: self.own_processes,
             nice: self.nice,
             realtime: self.realtime,
             limits: self.limits.list(),
@@ -282,9 +246,8 @@ impl Confinement {
             filters: self
                 .policies
                 .iter()
-                .map(|policy| policy.compile(own_pid))
+                .map(|policy| policy.compile(None))
                 .collect::<Result<_, _>>()?,
-            whole_process: !is_child,
         })
     }
 }
@@ -295,7 +258,7 @@ impl SyscallPolicy {
     /// what one of them refuses is refused.
     ///
     /// # Errors
-    /// [`SandboxError::Step`]; [`SandboxError::Policy`].
+    /// [`SandboxError::Step`], or a policy that is too long.
     pub fn enforce(&self) -> Result<(), SandboxError> {
         let program = self.compile(Some(std::process::id()))?;
         let failed = |step| move |errno| SandboxError::Step { step, errno };
@@ -308,18 +271,18 @@ impl SyscallPolicy {
 
 fn check_targets(descriptors: &[(BorrowedFd<'_>, i32)]) -> Result<(), SandboxError> {
     for (i, (_, number)) in descriptors.iter().enumerate() {
-        let wrong = |reason| Err(SandboxError::Target { number: *number, reason });
-        if *number < FIRST_TARGET {
-            return wrong(
-                "0, 1 and 2 are the standard streams: use Command::stdin, stdout, stderr",
-            );
-        }
-        if *number > LAST_TARGET {
-            return wrong("it is above LAST_TARGET: use a lower number");
-        }
-        if descriptors[..i].iter().any(|(_, other)| other == number) {
-            return wrong("two descriptors are to have it: give each its own");
-        }
+        let reason = if *number < FIRST_TARGET {
+            "0, 1 and 2 are the standard streams: use Command::stdin, stdout, stderr"
+        } else if *number > LAST_TARGET {
+            "it is above LAST_TARGET: use a lower number"
+        } else if descriptors[..i].iter().any(|(_, other)| other == number) {
+            "two descriptors are to have it: give each its own"
+        } else {
+            continue;
+        };
+        return Err(SandboxError::Refused(format!(
+            "could not pass a descriptor as number {number}: {reason}"
+        )));
     }
     Ok(())
 }
@@ -358,11 +321,21 @@ fn failure(told: &OwnedFd, found: &std::io::Error) -> SandboxError {
     SandboxError::Step { step, errno: Errno::from_io_error(found).unwrap_or(Errno::IO) }
 }
 
-fn threads_of_self() -> Result<usize, SandboxError> {
-    let entries = std::fs::read_dir("/proc/self/task").map_err(|found| SandboxError::System {
-        tried: "count this process's threads",
-        found,
-        advice: "mount /proc, or confine the process before it leaves the host's root",
-    })?;
-    Ok(entries.count())
+#[cfg(test)]
+mod tests {
+    use rustix::process::Pid;
+
+    use super::*;
+
+    #[test]
+    fn a_starter_that_died_before_is_noticed() {
+        let mut prepared = Confinement::new().prepare().expect("nothing is asked for");
+        // No process has so high a number: the child's starter is another than it was told.
+        prepared.parent = Pid::from_raw(1 << 30);
+        let (told, report) = report_pipe(FIRST_TARGET).expect("a pipe");
+        let mut command = Command::new("true");
+        run_before_exec(&mut command, prepared, report);
+        let found = failure(&told, &command.spawn().expect_err("no child"));
+        assert!(found.to_string().contains("find the starter alive"), "{found}");
+    }
 }

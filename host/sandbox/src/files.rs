@@ -93,10 +93,9 @@ impl FilesPlan {
         let (all, scoped) =
             (handled(version), if version >= WITH_SCOPES { SCOPE_SIGNAL } else { 0 });
         let mut rules = vec![(c"/".to_owned(), READ_DIR, false)];
-        let entries = std::fs::read_dir("/").map_err(|found| SandboxError::System {
-            tried: "list the root directory for the Landlock rules",
-            found,
-            advice: "start this where the root directory can be read",
+        let entries = std::fs::read_dir("/").map_err(|found| {
+            let advice = "start this where the root directory can be read";
+            SandboxError::refused("list the root directory for the Landlock rules", found, advice)
         })?;
         for path in entries.flatten().map(|entry| entry.path()) {
             if !NO_READING.iter().any(|one| path == Path::new(one)) {
@@ -110,7 +109,7 @@ impl FilesPlan {
             if !path.is_absolute() || !path.exists() {
                 let reason =
                     "is not an absolute path of something that exists: make it, or name another";
-                return Err(SandboxError::Files { path: path.clone(), reason });
+                return Err(unfit(path, reason));
             }
             rules.push((c_string(path)?, of_kind(path, all), false));
         }
@@ -137,10 +136,12 @@ fn of_kind(path: &Path, access: u64) -> u64 {
 }
 
 fn c_string(path: &Path) -> Result<CString, SandboxError> {
-    CString::new(path.as_os_str().as_bytes()).map_err(|_| SandboxError::Files {
-        path: path.into(),
-        reason: "contains a NUL byte: no such file can exist",
-    })
+    CString::new(path.as_os_str().as_bytes())
+        .map_err(|_| unfit(path, "contains a NUL byte: no such file can exist"))
+}
+
+fn unfit(path: &Path, reason: &str) -> SandboxError {
+    SandboxError::Refused(format!("could not prepare the rules for files: {path:?} {reason}"))
 }
 
 #[cfg(test)]

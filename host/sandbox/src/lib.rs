@@ -27,8 +27,7 @@
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 //!
-//! - [`Confinement`]: what is taken; [`Confinement::spawn`] and [`Confinement::confine_self`] take it.
-//!   The order of the steps is that of [`Step`].
+//! - [`Confinement`]: what is taken; [`Confinement::spawn`] takes it. The order of the steps is that of [`Step`].
 //! - [`SyscallPolicy`]: which system calls are left. [`SyscallPolicy::dataplane`] and
 //!   [`SyscallPolicy::application`] are the presets; [`SyscallPolicy::from_file`] is an operator's.
 //! - [`Limits`], [`Root`], [`Files`]: resources and files.
@@ -67,7 +66,7 @@ mod watched;
 
 pub use cgroup::{Cpuset, GroupLimits, Groups};
 pub use confinement::{Confinement, FIRST_TARGET, LAST_TARGET};
-pub use error::{PolicyError, SandboxError};
+pub use error::SandboxError;
 pub use files::Files;
 pub use limits::Limits;
 pub use policy::{ArgTest, Refusal, SyscallPolicy};

@@ -22,7 +22,7 @@ use seccompiler::{
 };
 use serde::Deserialize;
 
-use crate::error::PolicyError;
+use crate::error::{COMPILE, SHORTEN, SandboxError};
 use crate::syscalls::{self, Known};
 
 /// What happens to a call that no rule allows.
@@ -105,11 +105,11 @@ impl SyscallPolicy {
     /// Allows calls by name, whatever their arguments.
     ///
     /// # Errors
-    /// [`PolicyError::UnknownCall`] for a name that no Linux has.
+    /// A name that no Linux has.
     pub fn allow<'a>(
         mut self,
         names: impl IntoIterator<Item = &'a str>,
-    ) -> Result<Self, PolicyError> {
+    ) -> Result<Self, SandboxError> {
         for name in names {
             self = self.rule(known(name, "allow")?, true, &[]);
         }
@@ -119,11 +119,11 @@ impl SyscallPolicy {
     /// Denies calls by name.
     ///
     /// # Errors
-    /// [`PolicyError::UnknownCall`] for a name that no Linux has.
+    /// A name that no Linux has.
     pub fn deny<'a>(
         mut self,
         names: impl IntoIterator<Item = &'a str>,
-    ) -> Result<Self, PolicyError> {
+    ) -> Result<Self, SandboxError> {
         for name in names {
             self = self.rule(known(name, "deny")?, false, &[]);
         }
@@ -163,8 +163,8 @@ impl SyscallPolicy {
     /// The seccomp program for this processor. `own_pid` resolves [`ArgTest::IsOwnPid`].
     ///
     /// # Errors
-    /// [`PolicyError::Compile`] where the lists are too long for the kernel, or no processor that we know.
-    pub fn compile(&self, own_pid: Option<u32>) -> Result<BpfProgram, PolicyError> {
+    /// The lists are too long for the kernel, or this is no processor that we know.
+    pub fn compile(&self, own_pid: Option<u32>) -> Result<BpfProgram, SandboxError> {
         let arch = TargetArch::try_from(std::env::consts::ARCH)?;
         let refuse = match self.refusal {
             Refusal::Error => SeccompAction::Errno(Errno::PERM.raw_os_error() as u32),
@@ -189,7 +189,7 @@ impl SyscallPolicy {
         const MOST_INSTRUCTIONS: usize = 4096;
         if program.len() > MOST_INSTRUCTIONS {
             let found = format!("{} instructions, over {MOST_INSTRUCTIONS}", program.len());
-            return Err(PolicyError::Compile(found));
+            return Err(SandboxError::refused(COMPILE, found, SHORTEN));
         }
         Ok(program)
     }
@@ -205,7 +205,10 @@ impl SyscallPolicy {
 }
 
 /// The tests as the compiler's rules. No rules mean "whatever the arguments".
-fn rules_of(cases: &[Vec<ArgTest>], own_pid: Option<u32>) -> Result<Vec<SeccompRule>, PolicyError> {
+fn rules_of(
+    cases: &[Vec<ArgTest>],
+    own_pid: Option<u32>,
+) -> Result<Vec<SeccompRule>, SandboxError> {
     let mut rules = Vec::with_capacity(cases.len());
     for case in cases {
         let conditions = case.iter().filter_map(|test| condition_of(*test, own_pid));
@@ -262,15 +265,15 @@ fn preamble(answer_clone3: bool) -> BpfProgram {
     program
 }
 
-fn known(name: &str, list: &'static str) -> Result<&'static str, PolicyError> {
-    match syscalls::look_up(name) {
-        Some((name, _)) => Ok(name),
-        None => Err(PolicyError::UnknownCall {
-            name: name.chars().take(64).collect(),
-            list,
-            nearest: syscalls::nearest(name),
-        }),
+fn known(name: &str, list: &'static str) -> Result<&'static str, SandboxError> {
+    if let Some((name, _)) = syscalls::look_up(name) {
+        return Ok(name);
     }
+    let names = "; names are those of section 2 of the manual (`man 2 syscalls`)".to_owned();
+    let suggested = syscalls::nearest(name).map(|name| format!("; did you mean `{name}`?"));
+    let (shown, suggestion): (String, _) =
+        (name.chars().take(64).collect(), suggested.unwrap_or(names));
+    Err(SandboxError::Refused(format!("`{shown}` in `{list}` is not a system call{suggestion}")))
 }
 
 #[cfg(test)]

@@ -18,11 +18,13 @@ use std::path::Path;
 
 use serde::Deserialize;
 
-use crate::error::PolicyError;
+use crate::SandboxError;
 use crate::policy::{Refusal, SyscallPolicy};
 
 /// No list of all system calls is half as long.
 const LONGEST_FILE_BYTES: u64 = 64 * 1024;
+const A_POLICY_IS: &str = "a policy is default = \"allow\" or \"deny\", and optionally allow = [...], deny = [...], \
+                           refusal = \"error\" or \"kill\"";
 
 #[derive(Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -49,12 +51,14 @@ impl SyscallPolicy {
     /// whatever their arguments.
     ///
     /// # Errors
-    /// [`PolicyError::Syntax`], [`PolicyError::UnknownCall`], [`PolicyError::Both`].
-    pub fn from_toml(text: &str) -> Result<Self, PolicyError> {
-        let file: File =
-            toml::from_str(text).map_err(|found| PolicyError::Syntax(found.to_string()))?;
+    /// The text is no policy, names what is no system call, or one twice.
+    pub fn from_toml(text: &str) -> Result<Self, SandboxError> {
+        let file: File = toml::from_str(text)
+            .map_err(|found| SandboxError::refused("read the policy", found, A_POLICY_IS))?;
         if let Some(name) = file.allow.iter().find(|name| file.deny.contains(name)) {
-            return Err(PolicyError::Both(name.clone()));
+            return Err(SandboxError::Refused(format!(
+                "`{name}` stands in `allow` and in `deny`: take it out of one of them"
+            )));
         }
         let policy = match file.default {
             Default::Allow => Self::allow_all(),
@@ -70,9 +74,12 @@ impl SyscallPolicy {
     /// Reads a policy from a regular file of at most 64 KiB.
     ///
     /// # Errors
-    /// [`PolicyError::File`], and those of [`from_toml`](Self::from_toml).
-    pub fn from_file(path: &Path) -> Result<Self, PolicyError> {
-        let fail = |found: String| PolicyError::File { path: path.into(), found };
+    /// The file cannot be read, and those of [`from_toml`](Self::from_toml).
+    pub fn from_file(path: &Path) -> Result<Self, SandboxError> {
+        let fail = |found: String| {
+            let tried = format!("read the policy file {path:?}");
+            SandboxError::refused(&tried, found, "name a readable regular file")
+        };
         // Non-blocking: the open of a named pipe would wait for a writer for ever.
         let file = OpenOptions::new()
             .read(true)

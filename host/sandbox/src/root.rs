@@ -21,8 +21,6 @@ pub enum Root {
     /// The starter's.
     #[default]
     Host,
-    /// Nothing: for a process that confines itself. A program cannot be started in it.
-    Empty,
     /// These files and folders at their own paths, read-only, without devices and set-user-id; nothing
     /// mounted below a listed folder. Absolute paths.
     Only(Vec<PathBuf>),
@@ -35,7 +33,7 @@ impl Root {
     /// What `program` needs to start: itself, its loader, and the system's library folders.
     ///
     /// # Errors
-    /// [`SandboxError::Root`] where the program cannot be read.
+    /// The program cannot be read.
     pub fn for_program(program: &Path) -> Result<Self, SandboxError> {
         let mut paths = vec![program.to_path_buf()];
         let folders = LIBRARY_FOLDERS.map(PathBuf::from);
@@ -54,7 +52,7 @@ fn loader_of(program: &Path) -> Result<Option<PathBuf>, SandboxError> {
     const PT_INTERP: u32 = 3;
     const MOST_HEADERS: u16 = 128;
     const LONGEST_PATH: u64 = 4096;
-    let unreadable = |reason| SandboxError::Root { path: program.into(), reason };
+    let unreadable = |reason| unfit(program, reason);
     let mut file = File::open(program)
         .map_err(|_| unreadable("cannot be opened: give a program that exists"))?;
     let mut read_at = |offset: u64, into: &mut [u8]| {
@@ -112,15 +110,14 @@ impl RootPlan {
     pub(crate) fn of(root: &Root) -> Result<Option<Self>, SandboxError> {
         let paths: &[PathBuf] = match root {
             Root::Host => return Ok(None),
-            Root::Empty => &[],
             Root::Only(paths) => paths,
         };
         let free = |stage: &&str| {
             Path::new(*stage).is_dir() && !paths.iter().any(|path| path.starts_with(stage))
         };
-        let stage = STAGES.into_iter().find(free).ok_or_else(|| SandboxError::Root {
-            path: STAGES[0].into(),
-            reason: "and /proc and /dev are all listed or missing: leave one of them out",
+        let stage = STAGES.into_iter().find(free).ok_or_else(|| {
+            let reason = "and /proc and /dev are all listed or missing: leave one of them out";
+            unfit(Path::new(STAGES[0]), reason)
         })?;
         let mut ops = Vec::new();
         let mut made = vec![PathBuf::from("/")];
@@ -174,7 +171,7 @@ fn plan_path(
     made: &mut Vec<PathBuf>,
     ops: &mut Vec<Op>,
 ) -> Result<(), SandboxError> {
-    let wrong = |reason| SandboxError::Root { path: path.into(), reason };
+    let wrong = |reason| unfit(path, reason);
     let plain = |c: Component| matches!(c, Component::RootDir | Component::Normal(_));
     if !path.is_absolute() || !path.components().all(plain) || path == Path::new("/") {
         return Err(wrong("is not an absolute path below the root without `..`: write it out"));
@@ -209,8 +206,10 @@ fn plan_path(
 }
 
 fn c_string(path: &Path) -> Result<CString, SandboxError> {
-    CString::new(path.as_os_str().as_bytes()).map_err(|_| SandboxError::Root {
-        path: path.into(),
-        reason: "contains a NUL byte: no such file can exist",
-    })
+    CString::new(path.as_os_str().as_bytes())
+        .map_err(|_| unfit(path, "contains a NUL byte: no such file can exist"))
+}
+
+fn unfit(path: &Path, reason: &str) -> SandboxError {
+    SandboxError::Refused(format!("could not prepare a root of its own: {path:?} {reason}"))
 }

@@ -52,7 +52,7 @@ impl Standing {
     /// The calling process's.
     ///
     /// # Errors
-    /// [`SandboxError::System`].
+    /// It cannot be read.
     pub fn of_self() -> Result<Self, SandboxError> {
         Self::read("/proc/self/status")
     }
@@ -60,7 +60,7 @@ impl Standing {
     /// That of the process with this number.
     ///
     /// # Errors
-    /// [`SandboxError::System`], also where there is none.
+    /// There is none, or it cannot be read.
     pub fn of(pid: u32) -> Result<Self, SandboxError> {
         Self::read(&format!("/proc/{pid}/status"))
     }
@@ -82,11 +82,8 @@ impl Standing {
     }
 
     fn read(path: &str) -> Result<Self, SandboxError> {
-        let failed = |found| SandboxError::System {
-            tried: "read what a process is allowed",
-            found,
-            advice: "it must be running, and /proc mounted",
-        };
+        let advice = "it must be running, and /proc mounted";
+        let failed = |found| SandboxError::refused("read what a process is allowed", found, advice);
         let text = std::fs::read_to_string(path).map_err(failed)?;
         Self::parse(&text)
             .ok_or_else(|| failed(std::io::Error::other(format!("{path} lacks a known field"))))

@@ -20,7 +20,7 @@ pub(crate) fn last_errno() -> Errno {
 
 pub(crate) fn unshare(what: UnshareFlags) -> Result<(), Errno> {
     // SAFETY: network, mount and PID namespaces change no memory and no descriptor of ours. For the first two the
-    // thread is alone (a forked child, or a process that refused to have threads), so no other one loses its view;
+    // thread is alone (a forked child), so no other one loses its view;
     // the last is about the caller's next children alone.
     unsafe { rustix::thread::unshare_unsafe(what) }
 }

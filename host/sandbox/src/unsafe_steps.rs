@@ -1,4 +1,4 @@
-//! The steps of a confinement, run between `fork` and `exec` of a child, or by a process on itself.
+//! The steps of a confinement, run between `fork` and `exec` of a child.
 //!
 //! Only system calls happen here: no allocation, no lock, no formatting, because a fork of a program with
 //! threads may have caught a lock of the allocator held, for ever. Everything is made ready before
@@ -34,8 +34,6 @@ pub(crate) struct Passed {
 pub(crate) struct Prepared {
     /// `cgroup.procs` of each group that the process joins, open for writing.
     pub groups: Vec<Arc<OwnedFd>>,
-    pub own_session: bool,
-    /// Passed to the child; unused where a process confines itself.
     pub passed: Vec<Passed>,
     /// Numbers from here on are nobody's target. As long as `passed`, filled in the child.
     pub above_targets: RawFd,
@@ -58,8 +56,6 @@ pub(crate) struct Prepared {
     /// The same process, for a child whose PID namespace has no number for it.
     pub parent_watch: Option<OwnedFd>,
     pub filters: Vec<BpfProgram>,
-    /// All threads rather than the calling one (which after `fork` is all there are).
-    pub whole_process: bool,
 }
 
 impl Prepared {
@@ -74,12 +70,10 @@ impl Prepared {
             // cgroups(7): 0 is the writing process.
             rustix::io::write(&**group, b"0").map_err(at(Step::ControlGroups))?;
         }
-        if self.own_session {
-            match rustix::process::setsid() {
-                // The leader of a process group cannot, and then the caller has arranged its groups.
-                Ok(_) | Err(Errno::PERM) => {}
-                Err(errno) => return Err((Step::Session, errno)),
-            }
+        match rustix::process::setsid() {
+            // The leader of a process group cannot, and then the caller has arranged its groups.
+            Ok(_) | Err(Errno::PERM) => {}
+            Err(errno) => return Err((Step::Session, errno)),
         }
         self.pass_descriptors().map_err(at(Step::Descriptors))?;
         if self.own_network {
@@ -129,7 +123,8 @@ impl Prepared {
         }
         // Each further one goes through those before it, and what one of them refuses is refused.
         for filter in &self.filters {
-            install(filter, self.whole_process).map_err(at(Step::Filter))?;
+            // After `fork` the calling thread is all there are.
+            install(filter, false).map_err(at(Step::Filter))?;
         }
         Ok(())
     }

@@ -43,7 +43,7 @@ impl Watched {
     /// Watches a child that the caller has not waited for; until it does, the number cannot change hands.
     ///
     /// # Errors
-    /// [`SandboxError::System`].
+    /// The system refuses.
     pub fn of_child(child: &Child) -> Result<Self, SandboxError> {
         Self::open(i32::try_from(child.id()).ok().and_then(Pid::from_raw))
     }
@@ -59,7 +59,7 @@ impl Watched {
     /// Waits for the end, `timeout` at most; whether it has come. A zero timeout asks.
     ///
     /// # Errors
-    /// [`SandboxError::System`].
+    /// The system refuses.
     pub fn wait(&self, timeout: Duration) -> Result<bool, SandboxError> {
         let failed = system("wait for a process", "look at the error");
         let deadline = Instant::now() + timeout;
@@ -78,7 +78,7 @@ impl Watched {
     /// How a child of the caller ended; `None` while it runs. It stays to be waited for.
     ///
     /// # Errors
-    /// [`SandboxError::System`], also where it is no child of the caller or has been waited for.
+    /// The system refuses, also where it is no child of the caller or has been waited for.
     pub fn ended(&self) -> Result<Option<Ended>, SandboxError> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let found = rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), options).map_err(
@@ -93,7 +93,7 @@ impl Watched {
     /// Kills it. That it has ended already is no error.
     ///
     /// # Errors
-    /// [`SandboxError::System`] where the caller may not.
+    /// The caller may not.
     pub fn kill(&self) -> Result<(), SandboxError> {
         match rustix::process::pidfd_send_signal(&self.pidfd, Signal::KILL) {
             Ok(()) | Err(Errno::SRCH) => Ok(()),
@@ -111,5 +111,5 @@ impl AsFd for Watched {
 }
 
 fn system(tried: &'static str, advice: &'static str) -> impl Fn(Errno) -> SandboxError {
-    move |errno| SandboxError::System { tried, found: errno.into(), advice }
+    move |errno| SandboxError::refused(tried, std::io::Error::from(errno), advice)
 }

@@ -187,35 +187,6 @@ fn no_file_and_no_network_of_the_host_is_reached() {
     }
 }
 
-#[test]
-fn a_process_confines_itself_whole() {
-    if !is_root() {
-        return;
-    }
-    let place = Place::new("itself");
-    for (attempt, expected) in [
-        ("read passwd", "EPERM"),
-        ("become root", "EPERM"),
-        ("many files", "EMFILE"),
-        ("threads", "made 0"),
-    ] {
-        let (found, ended) = place.free(&["whole", attempt]);
-        assert_eq!((found.as_str(), ended), (expected, Ended::Exited(0)), "{attempt}");
-    }
-    let mut child = place.command(&["whole", "wait"]).spawn().expect("a child");
-    let mut ready = String::new();
-    BufReader::new(child.stdout.as_mut().expect("piped")).read_line(&mut ready).expect("a line");
-    let standing = Standing::of(child.id()).expect("it runs");
-    let root =
-        std::fs::read_dir(format!("/proc/{}/root", child.id())).expect("root may look").count();
-    finish(child);
-    assert_eq!((standing.users, standing.groups), ([30_011; 4], [30_012; 4]));
-    assert!(standing.is_powerless() && standing.bounding == 0);
-    assert_eq!(root, 0);
-    let (refused, _) = place.free(&["threads", "read passwd"]);
-    assert!(refused.contains("has 2 threads") && refused.contains("before the first"), "{refused}");
-}
-
 /// Starts a starter; it and its child's number.
 fn starter(place: &Place, kind: &str) -> (std::process::Child, u32) {
     let mut starter = place.command(&["free", kind]).spawn().expect("a starter");
@@ -272,16 +243,6 @@ fn a_child_dies_with_its_starter_in_any_order() {
 }
 
 #[test]
-fn a_starter_that_died_before_is_noticed() {
-    if !is_root() {
-        return;
-    }
-    let place = Place::new("orphan");
-    let (found, _) = place.free(&["orphan", "read passwd"]);
-    assert!(found.contains("find the starter alive"), "{found}");
-}
-
-#[test]
 fn a_watched_child_tells_its_end() {
     let mut child = Command::new("sleep").arg("5").spawn().expect("a child");
     let watched = Watched::of_child(&child).expect("a child");
@@ -311,8 +272,6 @@ fn what_cannot_be_started_is_said_with_its_step() {
     assert!(
         found.to_string().contains("refuses execve") && found.to_string().contains("with_startup")
     );
-    let found = said(&Confinement::new().root(Root::Empty), nowhere());
-    assert!(found.to_string().contains("for_program"), "{found}");
     let relative = Root::Only(vec!["etc".into()]);
     assert!(said(&Confinement::new().root(relative), nowhere()).to_string().contains("absolute"));
     let nested = Root::Only(vec!["/usr/lib".into(), "/usr/lib/os-release".into()]);

@@ -2,22 +2,21 @@
 //! further as the first word says, tries what a broken-into process would try, and prints what came of it.
 //!
 //! The first word: `free` changes nothing; `strict` enforces the policy of a dataplane that serves; `begin` and `start`
-//! that of one whose threads are to come, and `start` kills at a refusal, as does `kill` of one that serves; `whole`
-//! takes everything from itself, and `threads` and `orphan` try that where it must be refused.
+//! that of one whose threads are to come, and `start` kills at a refusal, as does `kill` of one that serves.
 
 use std::io::Read;
 use std::os::fd::AsFd;
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
-use sandbox::{Confinement, Limits, Refusal, Root, Standing, SyscallPolicy};
+use sandbox::{Confinement, Refusal, Standing, SyscallPolicy};
 
 mod unsafe_attempts;
 
 fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().collect();
     let [_, confinement, attempt, rest @ ..] = args.as_slice() else {
-        eprintln!("sandbox-probe <free|strict|kill|whole|orphan|threads> <attempt> [number]");
+        eprintln!("sandbox-probe <free|strict|begin|start|kill> <attempt> [number]");
         return ExitCode::FAILURE;
     };
     let number = rest.first().and_then(|number| number.parse().ok()).unwrap_or(0);
@@ -26,15 +25,6 @@ fn main() -> ExitCode {
         "begin" => SyscallPolicy::dataplane().with_threads().enforce(),
         "start" => SyscallPolicy::dataplane().with_threads().refusing_with(Refusal::Kill).enforce(),
         "kill" => SyscallPolicy::dataplane().refusing_with(Refusal::Kill).enforce(),
-        "whole" => whole().confine_self(),
-        // No process has so high a number: its starter is another than it was told.
-        "orphan" => whole().expected_parent(1 << 30).confine_self(),
-        "threads" => {
-            let thread = std::thread::spawn(|| std::thread::sleep(Duration::from_millis(500)));
-            let confined = whole().confine_self();
-            thread.join().expect("it only sleeps");
-            confined
-        }
         _ => Ok(()),
     };
     if let Err(e) = confined {
@@ -72,16 +62,6 @@ fn main() -> ExitCode {
         _ => println!("{}", unsafe_attempts::attempt(attempt, number)),
     }
     ExitCode::SUCCESS
-}
-
-/// Everything that a process can take from itself.
-fn whole() -> Confinement {
-    Confinement::new()
-        .identity(30_011, 30_012)
-        .root(Root::Empty)
-        .own_network()
-        .limits(Limits { open_files: Some(32), ..Limits::default() })
-        .syscalls(SyscallPolicy::dataplane())
 }
 
 /// How long a chain of forks goes on.
