@@ -11,6 +11,7 @@
 //! other one fault, and against further writers. The latter also keeps its pages where they are: one who gives pages
 //! back, of which the other side has mappings, has the kernel interrupt each processor that runs it.
 
+use std::fmt::Display;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -38,43 +39,30 @@ const WORDS: usize = 10;
 
 /// Why the two did not come together.
 #[derive(Debug, thiserror::Error)]
-pub enum JoinError {
-    /// The operating system refused something.
-    #[error("{tried} failed: {source}")]
-    System {
-        /// What was tried.
-        tried: &'static str,
-        /// What it said.
-        source: std::io::Error,
-    },
-    /// The other side sent something else.
-    #[error("the {from} sent {found}; expected: {expected}")]
-    Nonsense {
-        /// Who.
-        from: &'static str,
-        /// What.
-        found: String,
-        /// What should have come.
-        expected: &'static str,
-    },
-    /// More elastic threads than descriptors can be passed for.
-    #[error("{0} elastic threads cannot have an application of their own: at most {LANES_MAX} can")]
-    Lanes(usize),
-    /// The packet memory is no memory file.
-    #[error("packet memory on the heap cannot be shown to another process: map it (`Region::map`)")]
-    PacketMemory,
-    /// Events can tell of bytes in so much packet memory only.
-    #[error(
-        "{0} bytes of packet memory cannot be shown to another process: at most {PACKET_BYTES_MAX} can"
-    )]
-    PacketMemorySize(usize),
-    /// The arena could not be made.
-    #[error(transparent)]
-    Arena(#[from] mem::RegionError),
+#[error("{0}")]
+pub struct JoinError(String);
+
+impl From<mem::RegionError> for JoinError {
+    fn from(error: mem::RegionError) -> Self {
+        Self(error.to_string())
+    }
 }
 
 fn system(tried: &'static str) -> impl Fn(std::io::Error) -> JoinError {
-    move |source| JoinError::System { tried, source }
+    move |error| JoinError(format!("{tried} failed: {error}"))
+}
+
+/// The packet memory is no memory file.
+fn unshown() -> JoinError {
+    JoinError(
+        "packet memory on the heap cannot be shown to another process: map it (`Region::map`)"
+            .into(),
+    )
+}
+
+/// The other side sent something else.
+fn nonsense(from: &str, found: impl Display, expected: &str) -> JoinError {
+    JoinError(format!("the {from} sent {found}; expected: {expected}"))
 }
 
 fn send(
@@ -109,7 +97,7 @@ fn receive(
         _ if words[0] != MAGIC => format!("a message that begins with {:#x}", words[0]),
         _ => return Ok((words, descriptors)),
     };
-    Err(JoinError::Nonsense { from, found, expected })
+    Err(nonsense(from, found, expected))
 }
 
 /// What the dataplane tells its application at first.
@@ -140,11 +128,16 @@ impl Host {
     /// [`JoinError`].
     pub fn new(hello: Hello, lanes: usize, region: &Arc<Region>) -> Result<Self, JoinError> {
         if !(1..=LANES_MAX).contains(&lanes) {
-            return Err(JoinError::Lanes(lanes));
+            return Err(JoinError(format!(
+                "{lanes} elastic threads cannot have an application of their own: at most {LANES_MAX} can"
+            )));
         }
-        let packets = region.memfd().ok_or(JoinError::PacketMemory)?;
-        if region.len_bytes() as u64 > PACKET_BYTES_MAX {
-            return Err(JoinError::PacketMemorySize(region.len_bytes()));
+        let packets = region.memfd().ok_or_else(unshown)?;
+        let bytes = region.len_bytes();
+        if bytes as u64 > PACKET_BYTES_MAX {
+            return Err(JoinError(format!(
+                "{bytes} bytes of packet memory cannot be shown to another process: at most {PACKET_BYTES_MAX} can"
+            )));
         }
         let packets = packets
             .try_clone_to_owned()
@@ -180,7 +173,7 @@ impl Host {
             segment_bytes as u64,
             self.region.len_bytes() as u64,
         ];
-        let packets = self.region.memfd().ok_or(JoinError::PacketMemory)?;
+        let packets = self.region.memfd().ok_or_else(unshown)?;
         let arrays = self.lanes.iter().map(|events| events.file());
         let all: Vec<_> = [packets].into_iter().chain(arrays).collect();
         send(socket, &words, &all)
@@ -197,10 +190,8 @@ impl Host {
         gone: &Arc<AtomicBool>,
     ) -> Result<Vec<Near<'static>>, JoinError> {
         const EXPECTED: &str = "that it is ready, with a sealed arena, sealed calls and a bell for each elastic thread";
-        const FROM: &str = "application";
-        let (words, descriptors) = receive(socket, FROM, EXPECTED)?;
-        let nonsense =
-            |found: String| JoinError::Nonsense { from: FROM, found, expected: EXPECTED };
+        let (words, descriptors) = receive(socket, "application", EXPECTED)?;
+        let nonsense = |found: String| nonsense("application", found, EXPECTED);
         let [_, lanes, anywhere, bytes, ..] = words;
         let count = descriptors.len();
         if lanes != self.lanes.len() as u64 || count != FROM_APPLICATION * self.lanes.len() {
@@ -261,8 +252,7 @@ impl Application {
     pub fn join(socket: OwnedFd) -> Result<Self, JoinError> {
         const EXPECTED: &str = "the domain's arrays and the packet memory";
         let (words, descriptors) = receive(socket.as_fd(), "dataplane", EXPECTED)?;
-        let nonsense =
-            |found: String| JoinError::Nonsense { from: "dataplane", found, expected: EXPECTED };
+        let nonsense = |found: String| nonsense("dataplane", found, EXPECTED);
         let [_, lanes, events, calls, chunks, looks, segment, packet_bytes, ..] = words;
         let small = |word: u64| u32::try_from(word).unwrap_or(u32::MAX);
         let geometry =
@@ -319,7 +309,7 @@ impl Application {
         let mut files = Vec::new();
         for (far, bell) in fars.iter().zip(&bells) {
             far.arena().seal_writes().map_err(system("sealing the transmit arena"))?;
-            let arena = far.arena().memfd().ok_or(JoinError::PacketMemory)?;
+            let arena = far.arena().memfd().ok_or_else(unshown)?;
             files.extend([arena, far.parts().calls.file(), bell.as_fd()]);
         }
         let (lanes, anywhere) = (fars.len() as u64, runs_anywhere.into());

@@ -22,7 +22,7 @@
 //! elastic thread's connections wait for it; nobody else's do. An elastic thread that has had a batch for more than
 //! 10 ms is reported by the dataplane (IX §4.1).
 
-use std::fmt;
+use std::fmt::{self, Display};
 use std::os::fd::{OwnedFd, RawFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -41,42 +41,27 @@ pub const CPUS_VARIABLE: &str = "TAILPLANE_CPUS";
 
 /// Why a program could not serve. Its `Debug` is its `Display`: what a `main` that returns it prints is for a reader.
 #[derive(thiserror::Error)]
-pub enum ApplicationError {
-    /// There is no dataplane.
-    #[error(
-        "this program serves on a dataplane, and was started without one ({DOMAIN_VARIABLE} is {found}): start it \
-         with `tailplane run CONFIG.toml -- PROGRAM`"
-    )]
-    NoDataplane {
-        /// What the variable says.
-        found: String,
-    },
-    /// The two did not come together.
-    #[error(transparent)]
-    Join(#[from] JoinError),
-    /// An elastic thread cannot have its processor.
-    #[error(
-        "elastic thread {core} of the application cannot run on processor '{cpu}' ({CPUS_VARIABLE}): {reason}"
-    )]
-    Cpu {
-        /// Its number.
-        core: usize,
-        /// What the list says.
-        cpu: String,
-        /// Why not.
-        reason: String,
-    },
-    /// A thread panicked: a bug of the service.
-    #[error("the service of elastic thread {core} panicked")]
-    Panicked {
-        /// Its number.
-        core: usize,
-    },
+#[error("{0}")]
+pub struct ApplicationError(String);
+
+impl ApplicationError {
+    /// Elastic thread `core` cannot have its processor.
+    fn cpu(core: usize, cpu: impl Display, reason: impl Display) -> Self {
+        Self(format!(
+            "elastic thread {core} of the application cannot run on processor '{cpu}' ({CPUS_VARIABLE}): {reason}"
+        ))
+    }
+}
+
+impl From<JoinError> for ApplicationError {
+    fn from(error: JoinError) -> Self {
+        Self(error.to_string())
+    }
 }
 
 impl fmt::Debug for ApplicationError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
+        Display::fmt(self, f)
     }
 }
 
@@ -95,8 +80,12 @@ pub fn serve<S: Service + Send>(
 fn inherited() -> Result<OwnedFd, ApplicationError> {
     let said = std::env::var(DOMAIN_VARIABLE);
     let number = said.as_deref().ok().and_then(|said| said.parse::<RawFd>().ok());
-    number.and_then(unsafe_inherited::take).ok_or_else(|| ApplicationError::NoDataplane {
-        found: said.map_or_else(|_| "not set".to_owned(), |said| format!("'{said}'")),
+    number.and_then(unsafe_inherited::take).ok_or_else(|| {
+        let found = said.map_or_else(|_| "not set".to_owned(), |said| format!("'{said}'"));
+        ApplicationError(format!(
+            "this program serves on a dataplane, and was started without one ({DOMAIN_VARIABLE} is {found}): start it \
+             with `tailplane run CONFIG.toml -- PROGRAM`"
+        ))
     })
 }
 
@@ -118,10 +107,8 @@ pub fn serve_over<S: Service + Send>(
         if let Some(&cpu) = cpus.get(core) {
             let mut set = CpuSet::new();
             set.set(cpu);
-            rustix::thread::sched_setaffinity(None, &set).map_err(|errno| {
-                let (cpu, reason) = (cpu.to_string(), errno.to_string());
-                ApplicationError::Cpu { core, cpu, reason }
-            })?;
+            rustix::thread::sched_setaffinity(None, &set)
+                .map_err(|errno| ApplicationError::cpu(core, cpu, errno))?;
         }
         // Whether the dataplane has gone, or another thread has ended: there is nothing left to serve.
         far.run(service, &stop);
@@ -134,10 +121,10 @@ pub fn serve_over<S: Service + Send>(
             lanes.map(|(core, lane)| scope.spawn(move || run(core, lane))).collect();
         // All of them are waited for; the first that did not end well is the one to tell of.
         let ended: Vec<_> = threads.into_iter().map(std::thread::ScopedJoinHandle::join).collect();
-        ended
-            .into_iter()
-            .enumerate()
-            .try_for_each(|(core, ended)| ended.unwrap_or(Err(ApplicationError::Panicked { core })))
+        ended.into_iter().enumerate().try_for_each(|(core, ended)| {
+            let panicked = format!("the service of elastic thread {core} panicked");
+            ended.unwrap_or(Err(ApplicationError(panicked)))
+        })
     })?;
     Ok(services)
 }
@@ -148,10 +135,9 @@ fn cpus(listed: Option<&str>) -> Result<Vec<usize>, ApplicationError> {
     let all = listed.into_iter().flat_map(|listed| listed.split(',')).enumerate();
     all.map(|(core, cpu)| {
         let number = cpu.trim().parse().ok().filter(|number| *number < CpuSet::MAX_CPU);
-        number.ok_or_else(|| ApplicationError::Cpu {
-            core,
-            cpu: cpu.to_owned(),
-            reason: format!("allowed: 0 to {}", CpuSet::MAX_CPU - 1),
+        number.ok_or_else(|| {
+            let reason = format!("allowed: 0 to {}", CpuSet::MAX_CPU - 1);
+            ApplicationError::cpu(core, cpu, reason)
         })
     })
     .collect()
@@ -185,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_main_that_returns_the_error_prints_its_text() {
-        let error = ApplicationError::NoDataplane { found: "not set".to_owned() };
-        assert!(format!("{error:?}").contains("start it with `tailplane run"), "{error:?}");
+        let error = ApplicationError("start it with `tailplane run`".to_owned());
+        assert_eq!(format!("{error:?}"), error.to_string());
     }
 }

@@ -21,36 +21,9 @@ pub enum FileError {
         /// What it would have said.
         looked_for: &'static str,
     },
-    /// It is there and cannot be read or written.
-    #[error("{path} cannot be {tried}: {reason}; run as root, or give the right to it")]
-    Denied {
-        /// Which.
-        path: PathBuf,
-        /// `read` or `set to ...`.
-        tried: String,
-        /// What the system said.
-        reason: String,
-    },
-    /// It says something that it should not.
-    #[error("{path} says \"{found}\"; {expected}")]
-    Malformed {
-        /// Which.
-        path: PathBuf,
-        /// The beginning of it.
-        found: String,
-        /// What was expected.
-        expected: &'static str,
-    },
-    /// What was written is not what is read afterwards.
-    #[error("{path} was set to \"{wrote}\" and says \"{found}\" now: the system did not take it")]
-    NotTaken {
-        /// Which.
-        path: PathBuf,
-        /// What was written.
-        wrote: String,
-        /// What it says.
-        found: String,
-    },
+    /// It cannot be read or written, says what it should not, or does not say what was written.
+    #[error("{0}")]
+    Unfit(String),
 }
 
 /// Reads a file, without white space at its ends.
@@ -104,23 +77,28 @@ pub fn set(
     if same(&found) {
         return Ok(());
     }
-    Err(FileError::NotTaken { path: path.to_owned(), wrote: text.to_owned(), found })
+    let path = path.display();
+    Err(FileError::Unfit(format!(
+        "{path} was set to \"{text}\" and says \"{found}\" now: the system did not take it"
+    )))
 }
 
 fn failed(path: &Path, error: io::Error, looked_for: &'static str, tried: String) -> FileError {
-    let path = path.to_owned();
     match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => {
-            FileError::Missing { path, looked_for }
+            FileError::Missing { path: path.to_owned(), looked_for }
         }
-        _ => FileError::Denied { path, tried, reason: error.to_string() },
+        _ => FileError::Unfit(format!(
+            "{} cannot be {tried}: {error}; run as root, or give the right to it",
+            path.display()
+        )),
     }
 }
 
 /// An error for what a file says, of which it shows the beginning.
 pub fn malformed(path: &Path, found: &str, expected: &'static str) -> FileError {
-    let found = found.chars().take(64).collect();
-    FileError::Malformed { path: path.to_owned(), found, expected }
+    let found: String = found.chars().take(64).collect();
+    FileError::Unfit(format!("{} says \"{found}\"; {expected}", path.display()))
 }
 
 /// Reads a number.
@@ -250,9 +228,10 @@ mod tests {
         assert!(wrong.contains("says \"seven\"; a whole number was expected"), "{wrong}");
         assert!(read_cpus(&root.path().join("list"), "which").is_err());
         assert!(read(&root.path().join("long"), "x").is_err());
-        assert!(matches!(read(root.path(), "x"), Err(FileError::Denied { .. })), "a directory");
+        let directory = read(root.path(), "x").unwrap_err().to_string();
+        assert!(directory.contains(" cannot be read: "), "{directory}");
         let taken = set(&root.path().join("number"), "8", "how many", |found| found == "9");
-        assert!(matches!(taken, Err(FileError::NotTaken { .. })));
+        assert!(taken.unwrap_err().to_string().ends_with("the system did not take it"));
         assert_eq!(set(&root.path().join("number"), "8", "how many", |found| found == "8"), Ok(()));
     }
 

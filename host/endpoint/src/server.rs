@@ -64,14 +64,13 @@ impl Door {
     /// No descriptors, no threads.
     pub fn serve(self, steering: impl Steering) -> Result<Server, BindError> {
         let path = self.path().to_owned();
-        let failed = |source: io::Error| BindError::System { path: path.clone(), source };
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK);
-        let bell = Arc::new(bell.map_err(|errno| failed(errno.into()))?);
+        let bell = Arc::new(bell.map_err(BindError::system(&path))?);
         let stop = Arc::new(AtomicBool::new(false));
         let (ring, flag) = (Arc::clone(&bell), Arc::clone(&stop));
         let serve = move || serve(&self, Desk::new(steering), &ring, &flag);
         let thread = std::thread::Builder::new().name("control-socket".into()).spawn(serve);
-        let thread = Some(thread.map_err(failed)?);
+        let thread = Some(thread.map_err(BindError::system(&path))?);
         Ok(Server { path, stop, bell, thread })
     }
 }

@@ -13,7 +13,7 @@ use stack::{FLOW_GROUPS, RssKey, Secrets, Shared, StackConfig};
 use crate::bells::Bell;
 use crate::config::RuntimeConfig;
 use crate::controls::Controls;
-use crate::error::{RuntimeError, system};
+use crate::error::{RuntimeError, system, threads};
 use crate::kicks::Kicks;
 use crate::stage::Stage;
 
@@ -23,7 +23,7 @@ const FORWARD_RING: usize = 1024;
 /// Draws the stack's secrets from the operating system.
 ///
 /// # Errors
-/// [`RuntimeError::System`] where it has none to give.
+/// Where it has none to give.
 pub fn draw_secrets() -> Result<Secrets, RuntimeError> {
     let mut bytes = [0u8; 76];
     let mut filled = 0;
@@ -53,10 +53,10 @@ impl<'a> Stage<'a> {
     ) -> Result<(Self, Vec<Parts<N>>), RuntimeError> {
         let cores = nics.len();
         if !(1..=128).contains(&cores) {
-            return Err(RuntimeError::Queues { found: cores });
+            return Err(threads(cores));
         }
         if config.scheduler.shares() && cores > MAX_CORES {
-            return Err(RuntimeError::Unfit(format!(
+            return Err(RuntimeError(format!(
                 "{cores} elastic threads are more than can share their work: {MAX_CORES}; run two dataplanes, or run \
                  to completion"
             )));
@@ -72,16 +72,24 @@ impl<'a> Stage<'a> {
         let priority = config.realtime.unwrap_or(0);
         let kicks = match config.scheduler.kicks() {
             true if !(1..=98).contains(&priority) => {
-                return Err(RuntimeError::KicksNeedPriority { found: priority });
+                return Err(RuntimeError(format!(
+                    "kicks interrupt the application by a thread of higher real-time priority, and the real-time \
+                     priority is {priority}; allowed with kicks: 1 to 98; set it, or have network layers borrowed \
+                     instead"
+                )));
             }
             true => Kicks::new(cores).map_err(|source| system("making an eventfd", source))?,
             false => Kicks::default(),
         };
         if let Some(controls) = controls {
             if !controls.start(&shared, &bells) {
-                return Err(RuntimeError::Controls { cores });
+                return Err(RuntimeError(format!(
+                    "the `Controls` is for another number of elastic threads than {cores}, or was used before"
+                )));
             }
-            controls.deal(&shared)?;
+            controls
+                .deal(&shared)
+                .map_err(|error| system("writing the device's indirection table", error))?;
         }
         let clock = MonotonicClock::new();
         let now = clock_gettime(ClockId::Monotonic);
@@ -122,7 +130,7 @@ fn deal(
     let Some(segment) = &config.segment else { return Ok(()) };
     let statseg::Layout { threads, groups, .. } = segment.layout();
     if usize::from(threads) < cores || usize::from(groups) != FLOW_GROUPS {
-        return Err(RuntimeError::Unfit(format!(
+        return Err(RuntimeError(format!(
             "the statistics segment is for {threads} elastic threads and {groups} flow groups, and there are {cores} \
              and {FLOW_GROUPS}"
         )));

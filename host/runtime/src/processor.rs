@@ -15,7 +15,7 @@ pub(super) fn pin(core: usize, cpu: Option<usize>) -> Result<(), RuntimeError> {
             .filter(|&cpu| allowed.is_set(cpu))
             .map(|cpu| cpu.to_string())
             .collect();
-        return Err(RuntimeError::Unfit(format!(
+        return Err(RuntimeError(format!(
             "elastic thread {core} cannot run on processor {cpu}; allowed: {} (`taskset` and \
              cpusets limit them)",
             allowed.join(", ")

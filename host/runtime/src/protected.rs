@@ -20,7 +20,7 @@ use process::{Attendant, Near};
 use crate::beside::beside;
 use crate::config::{CoreReport, RuntimeConfig, Scheduler};
 use crate::controls::Controls;
-use crate::error::RuntimeError;
+use crate::error::{RuntimeError, keeps_to_its_core, refused, threads};
 use crate::stage::Stage;
 use crate::unsafe_priority::set_own_realtime;
 
@@ -38,7 +38,7 @@ const STAGED: (usize, usize) = (128, 512);
 /// placed; flow groups are moved where the application runs anywhere.
 ///
 /// # Errors
-/// As [`run`](crate::run()); [`RuntimeError::Queues`] also where there are not as many `nears` as `nics`.
+/// As [`run`](crate::run()); also where there are not as many `nears` as `nics`.
 pub fn run_protected<N>(
     config: &RuntimeConfig,
     region: &Arc<Region>,
@@ -52,14 +52,14 @@ where
     N: Nic + Send,
 {
     if nears.len() != nics.len() {
-        return Err(RuntimeError::Queues { found: nics.len() });
+        return Err(threads(nics.len()));
     }
     if config.scheduler.shares() && !nears.iter().all(Service::runs_anywhere) {
-        return Err(RuntimeError::KeepsToItsCore);
+        return Err(keeps_to_its_core());
     }
     let (room, events) = (nears.iter().map(Near::events_max).min(), config.elastic.events());
     if let Some(room) = room.filter(|room| *room < events) {
-        return Err(RuntimeError::Unfit(format!(
+        return Err(RuntimeError(format!(
             "a batch of an elastic thread has up to {events} events, and the domain's event arrays have room for \
              {room}: make them larger (`process::Geometry`), or the batch smaller"
         )));
@@ -78,7 +78,8 @@ where
             run_tended(stage, threads, nears, &ready)
         }
         Scheduler::ReadySet(set) => {
-            let threads = Floor::ready_set(shared, parts, config.elastic, set, now)?;
+            let threads =
+                Floor::ready_set(shared, parts, config.elastic, set, now).map_err(refused)?;
             run_tended(stage, threads, nears, &ready)
         }
     }

@@ -11,7 +11,7 @@ use nic::{Nic, QueueSet};
 
 use crate::config::{CoreReport, RuntimeConfig, Scheduler};
 use crate::controls::Controls;
-use crate::error::RuntimeError;
+use crate::error::{RuntimeError, refused};
 use crate::stage::Stage;
 
 /// Runs one elastic thread for each device in `nics` until `stop` is set, each with the service
@@ -40,7 +40,7 @@ where
 /// service [runs anywhere](Service::runs_anywhere).
 ///
 /// # Errors
-/// As [`run`]; [`RuntimeError::Controls`].
+/// As [`run`]; also where the [`Controls`](crate::Controls) is for another number of threads, or was used before.
 pub fn run_controlled<N, S>(
     config: &RuntimeConfig,
     region: &Arc<Region>,
@@ -102,7 +102,7 @@ where
             stage.run_sharing(threads, make_service, ready)
         }
         Scheduler::ReadySet(set) => {
-            let threads = Floor::ready_set(shared, parts, elastic, set, now)?;
+            let threads = Floor::ready_set(shared, parts, elastic, set, now).map_err(refused)?;
             stage.run_sharing(threads, make_service, ready)
         }
     }

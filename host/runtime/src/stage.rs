@@ -19,7 +19,7 @@ use statseg::{Board, Segment, State};
 use crate::bells::{Bell, Wake, end_run};
 use crate::config::{CoreReport, RuntimeConfig};
 use crate::controls::Controls;
-use crate::error::{RuntimeError, system};
+use crate::error::{RuntimeError, keeps_to_its_core, system};
 use crate::kicks::{Kicks, Tending};
 use crate::processor::pin;
 use crate::unsafe_priority::set_own_realtime;
@@ -163,7 +163,7 @@ impl Stage<'_> {
     ) -> Result<(CoreReport, S), RuntimeError> {
         let mut service = make_service(core);
         if self.config.scheduler.shares() && !service.runs_anywhere() {
-            return Err(RuntimeError::KeepsToItsCore);
+            return Err(keeps_to_its_core());
         }
         self.follow(core, thread, service.runs_anywhere());
         // Before the thread may do no more than serving takes.
@@ -263,7 +263,9 @@ fn join_all<T>(
             Ok(Err(error)) => failure = failure.or(Some(error)),
             Err(payload) => {
                 let message = panic_message(payload.as_ref());
-                failure = failure.or(Some(RuntimeError::Panicked { core, message }));
+                failure = failure.or_else(|| {
+                    Some(RuntimeError(format!("elastic thread {core} panicked: {message}")))
+                });
             }
         }
     }

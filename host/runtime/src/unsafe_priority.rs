@@ -12,7 +12,7 @@ use crate::error::{RuntimeError, system};
 /// that never sleeps must not stay so: it starves its processor. Threads and processes that it starts inherit it.
 ///
 /// # Errors
-/// [`RuntimeError::System`]: without privileges, that they are missing.
+/// Without privileges, that they are missing.
 pub fn set_realtime(priority: u8) -> Result<(), RuntimeError> {
     set("setting a real-time priority", priority, libc::SCHED_FIFO)
 }

@@ -66,7 +66,7 @@ fn a_service_that_keeps_to_its_core_is_not_shared() {
     ];
     for scheduler in sharing {
         let refused = refusal(scheduler, None);
-        assert!(matches!(refused, RuntimeError::KeepsToItsCore), "{refused}");
+        assert!(refused.to_string().contains("runs anywhere"), "{refused}");
         assert!(refused.to_string().contains("run to completion"), "{refused}");
     }
 }
@@ -76,7 +76,7 @@ fn kicks_without_priority_are_refused() {
     let kick = ConservingConfig { while_away: WhileAway::Kick, ..ConservingConfig::default() };
     for realtime in [None, Some(99)] {
         let refused = refusal(Scheduler::WorkConserving(kick), realtime);
-        assert!(matches!(refused, RuntimeError::KicksNeedPriority { .. }), "{refused}");
+        assert!(refused.to_string().contains("allowed with kicks"), "{refused}");
         assert!(refused.to_string().contains("1 to 98"), "{refused}");
     }
 }

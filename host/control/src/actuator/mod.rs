@@ -17,6 +17,7 @@ mod clock;
 mod cpuset;
 mod settings;
 
+use std::fmt::Display;
 use std::path::PathBuf;
 
 pub use affinity::Affinity;
@@ -53,16 +54,11 @@ pub enum ActuatorError {
     #[error(transparent)]
     File(#[from] FileError),
     /// The system refused a call, or did something else.
-    #[error("{tried}: {reason}")]
-    System {
-        /// What was tried, of what.
-        tried: String,
-        /// What the system said.
-        reason: String,
-    },
+    #[error("{0}")]
+    Refused(String),
 }
 
 /// What the system, or a check before it, said of what was tried.
-fn refused(tried: String, reason: impl ToString) -> ActuatorError {
-    ActuatorError::System { tried, reason: reason.to_string() }
+fn refused(tried: String, reason: impl Display) -> ActuatorError {
+    ActuatorError::Refused(format!("{tried}: {reason}"))
 }

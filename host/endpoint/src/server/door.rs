@@ -3,6 +3,7 @@
 //! Beside each socket lies a lock file that its service holds locked as long as it lives, so that a socket file
 //! can be told to be a dead one's without a race between two who would replace it.
 
+use std::fmt::Display;
 use std::fs::{File, TryLockError};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -16,49 +17,36 @@ use rustix::net::{
     socket_with,
 };
 
-use crate::directory::{self, NameError, socket_path};
+use crate::directory::{self, socket_path};
 
 /// Clients that may knock at a time.
 const BACKLOG: i32 = 128;
 
 /// Why a control socket could not be made.
 #[derive(Debug, thiserror::Error)]
-pub enum BindError {
-    /// The name.
-    #[error(transparent)]
-    Name(#[from] NameError),
-    /// A service of that name runs.
-    #[error(
-        "a service named '{name}' runs already: process {} has '{}'; end that one, or give this one another name \
-         (`control.name`)",
-        pid.map_or_else(|| "unknown".to_owned(), |pid| pid.to_string()),
-        path.display()
-    )]
-    Taken {
-        /// The name.
-        name: String,
-        /// The process that serves there.
-        pid: Option<i32>,
-        /// The socket.
-        path: PathBuf,
-    },
-    /// Something else has that path.
-    #[error("'{}' is in the way: it is no socket, and this program does not remove it", path.display())]
-    NoSocket {
-        /// The file.
-        path: PathBuf,
-    },
-    /// The operating system did not do it.
-    #[error(
-        "cannot make the control socket '{}': {source} (another run directory: `TAILPLANE_RUN_DIR`)",
-        path.display()
-    )]
-    System {
-        /// The file or directory.
-        path: PathBuf,
-        /// What it said.
-        source: io::Error,
-    },
+#[error("{0}")]
+pub struct BindError(String);
+
+impl BindError {
+    /// A service of that name runs, in a process where that is known.
+    fn taken(name: &str, pid: Option<i32>, path: &Path) -> Self {
+        let pid = pid.map_or_else(|| "unknown".to_owned(), |pid| pid.to_string());
+        Self(format!(
+            "a service named '{name}' runs already: process {pid} has '{}'; end that one, or give this one another \
+             name (`control.name`)",
+            path.display()
+        ))
+    }
+
+    /// The operating system did not make it.
+    pub(super) fn system<E: Display>(path: &Path) -> impl Fn(E) -> Self {
+        move |error| {
+            Self(format!(
+                "cannot make the control socket '{}': {error} (another run directory: `TAILPLANE_RUN_DIR`)",
+                path.display()
+            ))
+        }
+    }
 }
 
 /// A control socket that is not served yet: clients that connect wait. Its file goes with this value.
@@ -79,11 +67,8 @@ impl Door {
     /// # Errors
     /// [`BindError`]: a service of that name runs; the directory cannot be used.
     pub fn open(run_dir: &Path, name: &str) -> Result<Self, BindError> {
-        let path = socket_path(run_dir, name)?;
-        let failed = |path: &Path| {
-            let path = path.to_owned();
-            move |source| BindError::System { path, source }
-        };
+        let path = socket_path(run_dir, name).map_err(|error| BindError(error.to_string()))?;
+        let failed = BindError::system::<io::Error>;
         let directory = directory::directory(run_dir);
         // Whatever the caller's umask: who can write there could serve in the name of a service.
         let mut builder = std::fs::DirBuilder::new();
@@ -95,12 +80,12 @@ impl Door {
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
-                return Err(BindError::Taken { name: name.into(), pid: listener_of(&path), path });
+                return Err(BindError::taken(name, listener_of(&path), &path));
             }
             Err(TryLockError::Error(error)) => return Err(failed(&lock_path)(error)),
         }
         remove_stale(name, &path)?;
-        let listener = listener(&path).map_err(|errno| failed(&path)(errno.into()))?;
+        let listener = listener(&path).map_err(BindError::system(&path))?;
         let inode = std::fs::symlink_metadata(&path).map_err(failed(&path))?.ino();
         Ok(Self { path, listener, inode, _lock: lock })
     }
@@ -143,16 +128,19 @@ impl Drop for Door {
 fn remove_stale(name: &str, path: &Path) -> Result<(), BindError> {
     let found = match std::fs::symlink_metadata(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-        found => found.map_err(|source| BindError::System { path: path.into(), source })?,
+        found => found.map_err(BindError::system(path))?,
     };
     if !found.file_type().is_socket() {
-        return Err(BindError::NoSocket { path: path.into() });
+        return Err(BindError(format!(
+            "'{}' is in the way: it is no socket, and this program does not remove it",
+            path.display()
+        )));
     }
     // Somebody may listen there who does not know of the lock.
     if let Some(pid) = listener_of(path) {
-        return Err(BindError::Taken { name: name.into(), pid: Some(pid), path: path.into() });
+        return Err(BindError::taken(name, Some(pid), path));
     }
-    std::fs::remove_file(path).map_err(|source| BindError::System { path: path.into(), source })
+    std::fs::remove_file(path).map_err(BindError::system(path))
 }
 
 /// The process that listens at a path.

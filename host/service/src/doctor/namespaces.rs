@@ -47,7 +47,8 @@ mod tests {
     #[test]
     fn what_stood_in_the_way_of_the_lab_is_what_was_found() {
         let fake = FakeRoot::with(&[("proc/self/ns/net", "")]);
-        let found = checks(&fake.root(), Err(LabError::NotRoot { uid: 1000 }));
+        let refused = LabError::Failed("a lab needs root (this is uid 1000)".into());
+        let found = checks(&fake.root(), Err(refused));
         assert_eq!(found[0].status, Status::Ok);
         assert_eq!(found[1].status, Status::Missing);
         assert!(found[1].found.contains("uid 1000"), "{found:?}");

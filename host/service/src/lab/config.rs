@@ -60,7 +60,10 @@ impl LabConfig {
     pub(super) fn check(&self) -> Result<(), LabError> {
         check_prefix(&self.prefix)?;
         if !(1..=QUEUES_MAX).contains(&self.queues) {
-            return Err(LabError::Queues { queues: self.queues });
+            return Err(LabError::Failed(format!(
+                "a lab has 1 to {QUEUES_MAX} queues, not {}",
+                self.queues
+            )));
         }
         Ok(())
     }
@@ -97,7 +100,8 @@ mod tests {
     fn queue_counts_out_of_range_are_refused() {
         for queues in [0, QUEUES_MAX + 1] {
             let config = LabConfig { queues, ..LabConfig::default() };
-            assert!(matches!(config.check(), Err(LabError::Queues { .. })), "{queues}");
+            let refused = config.check().expect_err("out of range").to_string();
+            assert!(refused.contains("a lab has 1 to "), "{refused}");
         }
     }
 

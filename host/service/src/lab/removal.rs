@@ -9,7 +9,9 @@ use super::state::{LabState, StateDirectory, StateLock};
 /// Labs are root's.
 pub(super) fn check_root() -> Result<(), LabError> {
     let user = rustix::process::geteuid();
-    if user.is_root() { Ok(()) } else { Err(LabError::NotRoot { uid: user.as_raw() }) }
+    user.is_root().then_some(()).ok_or_else(|| {
+        LabError::Failed(format!("a lab needs root (this is uid {user}): run it with sudo"))
+    })
 }
 
 /// Removes the labs of killed processes. What fails is left for the next time: it is no reason not

@@ -55,7 +55,10 @@ impl Site {
     pub fn step(&self, work: impl FnOnce() -> Result<(), LabError>) -> Result<(), LabError> {
         let mut phase = self.phase();
         if *phase == Phase::Abandoned {
-            return Err(LabError::Interrupted { prefix: self.prefix.clone() });
+            return Err(LabError::Failed(format!(
+                "interrupted while lab '{}' was being made",
+                self.prefix
+            )));
         }
         work()?;
         *phase = Phase::Claimed;
@@ -106,7 +109,7 @@ mod tests {
     fn an_abandoned_site_is_not_built_upon() {
         let site = Site::new("abandoned", 1);
         *site.phase() = Phase::Abandoned;
-        let step = site.step(|| panic!("worked on an abandoned site"));
-        assert!(matches!(step, Err(LabError::Interrupted { .. })), "{step:?}");
+        let step = site.step(|| panic!("worked on an abandoned site")).expect_err("abandoned");
+        assert!(step.to_string().starts_with("interrupted while lab 'abandoned'"), "{step}");
     }
 }

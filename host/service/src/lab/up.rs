@@ -203,10 +203,11 @@ impl Drop for Lab {
 fn reserve(site: &Site, config: &LabConfig, states: &StateDirectory) -> Result<(), LabError> {
     let lock = states.lock(LOCK_WAIT)?;
     sweep(states, &lock);
-    let exists = |found| LabError::Exists {
-        prefix: site.prefix.clone(),
-        found,
-        remedy: format!("tailplane lab down --name {}", site.prefix),
+    let exists = |found| {
+        let prefix = &site.prefix;
+        LabError::Failed(format!(
+            "lab '{prefix}' cannot be made: {found}; remove it first (tailplane lab down --name {prefix})"
+        ))
     };
     let recorded = states.load(&site.prefix);
     // A lab without namespaces was removed by hand (`ip netns del`): only its record is left.
