@@ -9,13 +9,14 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use configfile::{ControlConfig, in_range};
+use mem::HugePages;
 use runtime::{Classes, ConservingConfig};
 use serde::Deserialize;
 use tailplane::{Duration, Limits};
 
 pub use super::config_values::{
-    App, AwayName, DomainName, HugePagesSetting, InputName, PlacementName, PolicyName,
-    SchedulerName, UserName,
+    App, AwayName, DomainName, HugePagesName, InputName, PlacementName, PolicyName, SchedulerName,
+    UserName,
 };
 use super::network_config::NetworkConfig;
 use super::policy_config::PolicyConfig;
@@ -375,12 +376,13 @@ pub struct MemoryConfig {
     /// Packet buffers of 2 KiB.
     pub chunks: usize,
     /// `try`, `require` or `no`.
-    pub huge_pages: HugePagesSetting,
+    #[serde(with = "HugePagesName")]
+    pub huge_pages: HugePages,
 }
 
 impl Default for MemoryConfig {
     fn default() -> Self {
-        Self { chunks: 32_768, huge_pages: HugePagesSetting::Try }
+        Self { chunks: 32_768, huge_pages: HugePages::Try }
     }
 }
 

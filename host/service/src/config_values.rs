@@ -2,7 +2,6 @@
 
 use anyhow::bail;
 use runtime::{ServicePolicy, WhileAway};
-use serde::de::{Deserializer, Error, Unexpected, Visitor};
 use serde::{Deserialize, Serialize};
 
 /// The built-in services.
@@ -131,10 +130,10 @@ impl From<PolicyName> for ServicePolicy {
     }
 }
 
-/// Whether packet memory lies in huge pages.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum HugePagesSetting {
+/// Whether packet memory lies in huge pages, as it is written.
+#[derive(Deserialize)]
+#[serde(remote = "mem::HugePages", rename_all = "lowercase")]
+pub enum HugePagesName {
     /// If there are some.
     Try,
     /// Or the service does not start.
@@ -143,23 +142,15 @@ pub enum HugePagesSetting {
     No,
 }
 
-impl From<HugePagesSetting> for mem::HugePages {
-    fn from(setting: HugePagesSetting) -> Self {
-        match setting {
-            HugePagesSetting::Try => Self::Try,
-            HugePagesSetting::Require => Self::Require,
-            HugePagesSetting::No => Self::No,
-        }
-    }
-}
-
 /// A user in the configuration.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "lowercase", expecting = "allowed: the number of a user, or \"inherit\"")]
 pub enum UserName {
-    /// By number.
-    Number(u32),
     /// The one that started the command.
     Inherit,
+    /// By number.
+    #[serde(untagged)]
+    Number(u32),
 }
 
 impl UserName {
@@ -192,31 +183,5 @@ impl UserName {
             ),
             _ => Ok(()),
         }
-    }
-}
-
-impl<'de> Deserialize<'de> for UserName {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Self, D::Error> {
-        struct Written;
-        impl Visitor<'_> for Written {
-            type Value = UserName;
-
-            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-                f.write_str("the number of a user, or \"inherit\"")
-            }
-
-            fn visit_i64<E: Error>(self, number: i64) -> Result<UserName, E> {
-                let wrong = |_| E::invalid_value(Unexpected::Signed(number), &self);
-                u32::try_from(number).map(UserName::Number).map_err(wrong)
-            }
-
-            fn visit_str<E: Error>(self, word: &str) -> Result<UserName, E> {
-                match word {
-                    "inherit" => Ok(UserName::Inherit),
-                    _ => Err(E::invalid_value(Unexpected::Str(word), &self)),
-                }
-            }
-        }
-        from.deserialize_any(Written)
     }
 }

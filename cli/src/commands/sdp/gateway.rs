@@ -26,10 +26,8 @@ use service::split::PassedInterface;
 /// What the plane's process needs to know of the device, with its packet memory and its socket.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct PassedGateway {
-    /// The text of the gateway's file, where there is one.
-    text: Option<String>,
-    /// The end of the lab, where there is none.
-    end: LabEnd,
+    /// The text of the gateway's file, or what stands for one.
+    text: String,
     next_hop: [u8; 6],
     #[serde(with = "PassedInterface")]
     interface: Interface,
@@ -74,10 +72,14 @@ pub struct Opened {
 /// # Errors
 /// What could not be opened or made, and what to do.
 pub fn open(args: &ServeArgs) -> anyhow::Result<Opened> {
-    let end = args.lab_end.unwrap_or_default();
     let (text, settings) = match &args.gateway {
-        Some(path) => GatewayFile::load(path).map(|(text, settings)| (Some(text), settings))?,
-        None => (None, GatewayFile::in_lab(end).check()?),
+        Some(path) => GatewayFile::load(path)?,
+        None => {
+            let end = serde_json::to_string(&args.lab_end.unwrap_or_default())?;
+            let text = format!("network.end = {end}");
+            let settings = GatewayFile::parse(&text)?;
+            (text, settings)
+        }
     };
     let (lab, interface, next_hop, opened) = match &settings.device {
         Device::Interface(name, next_hop) => {
@@ -98,7 +100,6 @@ pub fn open(args: &ServeArgs) -> anyhow::Result<Opened> {
     let link = socket.interface();
     let passed = PassedGateway {
         text,
-        end,
         next_hop: next_hop.0,
         interface: link.clone(),
         rx_buffers,
@@ -120,13 +121,6 @@ pub fn open(args: &ServeArgs) -> anyhow::Result<Opened> {
 }
 
 impl PassedGateway {
-    fn settings(&self) -> anyhow::Result<GatewaySettings> {
-        match &self.text {
-            Some(text) => GatewayFile::parse(text),
-            None => GatewayFile::in_lab(self.end).check(),
-        }
-    }
-
     /// The gateway's configuration; the key of its steering is not drawn.
     fn config(&self, settings: &GatewaySettings, local: MacAddr) -> GatewayConfig {
         GatewayConfig {
@@ -160,7 +154,7 @@ impl Adopted {
     /// # Errors
     /// The descriptors are not what the opener passes.
     pub fn adopt(passed: &PassedGateway, memory: OwnedFd, socket: OwnedFd) -> anyhow::Result<Self> {
-        let settings = passed.settings()?;
+        let settings = GatewayFile::parse(&passed.text)?;
         let interface = passed.interface.clone();
         let mut config = passed.config(&settings, interface.mac);
         if let Some(steering) = &mut config.steering {
@@ -234,7 +228,7 @@ fn open_queue(interface: &str, settings: &GatewaySettings) -> anyhow::Result<Que
     let filter = XdpFilter::tunnel(settings.tunnel.local);
     let attached = Attached::to(interface, &filter, ModeName::Auto, settings.queue)?;
     let memory = &settings.memory;
-    let region = Region::map_of(memory.chunks, attached.way.chunk, memory.huge_pages.into())?;
+    let region = Region::map_of(memory.chunks, attached.way.chunk, memory.huge_pages)?;
     let mut queue = attached.way.config(interface, settings.queue);
     // Half of the memory is lent out for reception at most, the rest is for what tenants send.
     let half = memory.chunks / 2;

@@ -9,11 +9,12 @@ use std::time::Duration;
 
 use anyhow::{Context, bail};
 use configfile::{in_range, network};
+use mem::HugePages;
 use serde::{Deserialize, Serialize};
 use services::{SteeringConfig, TunnelConfig};
 use tailplane::MacAddr;
 
-use service::config::{HugePagesSetting, MemoryConfig};
+use service::config::{HugePagesName, MemoryConfig};
 use service::lab::constants::DEFAULT_PREFIX;
 
 /// The tunnel's ends in a lab.
@@ -119,7 +120,8 @@ pub struct Memory {
     /// Packet buffers of 2 KiB.
     pub chunks: usize,
     /// `try`, `require` or `no`.
-    pub huge_pages: HugePagesSetting,
+    #[serde(with = "HugePagesName")]
+    pub huge_pages: HugePages,
 }
 
 impl Default for Memory {
@@ -157,11 +159,6 @@ pub struct GatewaySettings {
 }
 
 impl GatewayFile {
-    /// The default at an end of the lab.
-    pub fn in_lab(end: LabEnd) -> Self {
-        Self { network: Network { end, ..Network::default() }, ..Self::default() }
-    }
-
     /// Reads a file: its text, and what that says.
     ///
     /// # Errors
@@ -179,10 +176,7 @@ impl GatewayFile {
     }
 
     /// Fills in what a lab knows, and checks the rest.
-    ///
-    /// # Errors
-    /// As [`load`](Self::load).
-    pub fn check(&self) -> anyhow::Result<GatewaySettings> {
+    fn check(&self) -> anyhow::Result<GatewaySettings> {
         in_range("memory.chunks", self.memory.chunks, 1_024, 1 << 26)?;
         let default = TunnelConfig::new(LAB_DATAPLANE, LAB_CLIENT);
         let mtu = self.tunnel.mtu.unwrap_or(default.mtu);
@@ -271,7 +265,7 @@ mod tests {
 
     #[test]
     fn a_lab_needs_nothing_and_its_ends_fit() {
-        let one = GatewayFile::in_lab(LabEnd::Dataplane).check().expect("fine");
+        let one = GatewayFile::parse("").expect("fine");
         let two = GatewayFile::parse("[network]\nend = \"client\"\n").expect("fine");
         assert_eq!(one.device, Device::Lab(DEFAULT_PREFIX.into(), LabEnd::Dataplane));
         assert_eq!(two.device, Device::Lab(DEFAULT_PREFIX.into(), LabEnd::Client));

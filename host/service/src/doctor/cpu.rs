@@ -1,5 +1,7 @@
 //! Processors: how many, which of them to oneself, how they wait, what lies underneath.
 
+use control::sysfs::parse_cpus;
+
 use super::check::Check;
 use super::root::Root;
 
@@ -44,12 +46,7 @@ pub fn checks(root: &Root, hypervisor: Option<String>) -> Vec<Check> {
 
 /// How many processors a list such as `0-3,8` names; malformed parts count nothing.
 fn count(list: &str) -> usize {
-    let width = |part: &str| -> Option<usize> {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last): (usize, usize) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
-        last.checked_sub(first)?.checked_add(1)
-    };
-    list.split(',').filter_map(width).fold(0, usize::saturating_add)
+    list.split(',').filter_map(parse_cpus).map(|cpus| cpus.len()).sum()
 }
 
 fn cores(root: &Root) -> Check {

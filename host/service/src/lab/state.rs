@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use control::sysfs::stat_field;
 use rustix::fs::{FlockOperation, Mode, fchmod, flock};
 use serde::{Deserialize, Serialize};
 
@@ -39,15 +40,10 @@ impl Owner {
     /// The process that has this number now, unless it is dead.
     pub fn of(pid: u32) -> Option<Self> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The command name may hold blanks and parentheses: fields count from the last one, which
-        // closes field 2.
-        let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
         // A dead one is shown until somebody has asked for its status.
-        if matches!(fields.next()?, "Z" | "X") {
-            return None;
-        }
-        let start_ticks = fields.nth(22 - 4)?.parse().ok()?;
-        Some(Self { pid, start_ticks })
+        let is_dead = matches!(stat_field(&stat, 0)?, "Z" | "X");
+        let start_ticks = stat_field(&stat, 22 - 3)?.parse().ok()?;
+        (!is_dead).then_some(Self { pid, start_ticks })
     }
 
     /// Whether that very process still runs.

@@ -8,6 +8,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
+use control::sysfs::stat_field;
 use rustix::process::{
     Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid,
 };
@@ -68,6 +69,5 @@ fn children() -> BTreeSet<i32> {
 /// The parent of a process.
 pub(crate) fn parent(pid: i32) -> Option<i32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The command's name may hold blanks and parentheses: fields count from the last one. Behind it: state, parent.
-    stat.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
+    stat_field(&stat, 1)?.parse().ok()
 }

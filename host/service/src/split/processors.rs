@@ -6,6 +6,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use control::sysfs::stat_field;
+
 use super::plan::Foreign;
 
 /// Ticks per second of `/proc` (USER_HZ, which is 100 on every architecture that we run on).
@@ -144,10 +146,8 @@ impl Processors {
 
 /// The processor that a task ran on last, by its line of proc(5).
 fn processor(stat: &str) -> Option<u32> {
-    // The name may hold blanks and parentheses; what follows its last parenthesis does not. It is the second field,
-    // and the processor is the 39th.
-    let (_, rest) = stat.rsplit_once(')')?;
-    rest.split_whitespace().nth(36)?.parse().ok()
+    // The 39th field of all.
+    stat_field(stat, 39 - 3)?.parse().ok()
 }
 
 #[cfg(test)]

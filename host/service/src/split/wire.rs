@@ -73,7 +73,7 @@ fn port(config: &RunConfig, lab: Option<&Lab>) -> anyhow::Result<PortConfig> {
         address: config.network.own_address()?.0,
         threads: config.dataplane.threads,
         chunks: config.memory.chunks,
-        huge_pages: config.memory.huge_pages.into(),
+        huge_pages: config.memory.huge_pages,
         mode: config.network.mode,
         rx_buffers: None,
     })
@@ -87,7 +87,7 @@ impl OpenWire {
     pub fn open(config: &RunConfig, lab: Option<&Lab>) -> anyhow::Result<Self> {
         match &config.network.shm {
             Some(path) => {
-                let (chunks, huge_pages) = (config.memory.chunks, config.memory.huge_pages.into());
+                let (chunks, huge_pages) = (config.memory.chunks, config.memory.huge_pages);
                 Ok(Self::Local(OfferedWire::open(path, chunks, huge_pages)?))
             }
             None => {
