@@ -2,5 +2,5 @@
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
-    sdp::read_join_words(bytes);
+    sdp::read_ask(bytes);
 });

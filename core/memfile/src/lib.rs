@@ -22,6 +22,8 @@
 pub mod passing;
 mod unsafe_copy;
 mod unsafe_memory;
+mod unsafe_socket;
 
 pub use unsafe_copy::{copy_from_shared, copy_to_shared};
 pub use unsafe_memory::{Doorbell, Memory, Transfer};
+pub use unsafe_socket::{peer_pidfd, refuse_descriptors};

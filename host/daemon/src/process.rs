@@ -17,11 +17,10 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::process::Child;
 
+use memfile::peer_pidfd;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 use serde::{Deserialize, Serialize};
-
-use crate::unsafe_peer::peer_pidfd;
 
 /// Which process this is, also after the daemon was started anew.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -1,10 +1,10 @@
-//! The peer of a Unix socket: its user and groups (`SO_PEERCRED`, `SO_PEERGROUPS`) and its process (`SO_PEERPIDFD`).
+//! The peer of a Unix socket: its process, its user (`SO_PEERCRED`) and its groups (`SO_PEERGROUPS`).
 //!
-//! This module holds `unsafe` because only the bare system call reads the last two options.
+//! This module holds `unsafe` because only the bare system call reads the last option.
 #![allow(unsafe_code)]
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd};
 
 use libc::{c_int, c_void, socklen_t};
 
@@ -34,24 +34,6 @@ impl Peer {
         let pid = u32::try_from(credentials.pid.as_raw_nonzero().get()).unwrap_or(0);
         Ok(Self { pid, uid: credentials.uid.as_raw(), gids })
     }
-}
-
-/// The pidfd of the process that connected, or that called `listen` (Linux 6.5).
-///
-/// A pidfd names one process for ever, where the number in `SO_PEERCRED` may belong to another one by now.
-///
-/// # Errors
-/// `ENOPROTOOPT` on an older kernel; another error where the process has ended.
-pub fn peer_pidfd(socket: &impl AsFd) -> io::Result<OwnedFd> {
-    let mut raw = [u32::MAX];
-    let (done, count) = read_option(socket, libc::SO_PEERPIDFD, &mut raw);
-    done?;
-    let raw = raw[0].cast_signed();
-    if raw < 0 || count != 1 {
-        return Err(io::Error::other("the kernel returned no descriptor for the peer's process"));
-    }
-    // SAFETY: the kernel has just made this descriptor for the caller, and no other code has seen it.
-    Ok(unsafe { OwnedFd::from_raw_fd(raw) })
 }
 
 fn groups(socket: &impl AsFd) -> io::Result<Vec<u32>> {

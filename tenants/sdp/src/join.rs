@@ -102,17 +102,6 @@ pub(crate) fn parse_ask(bytes: &[u8]) -> Result<Ask, String> {
     Ok(Ask { shape: Shape { queues, depth, slot_bytes, doorbells }, class })
 }
 
-/// Reads `bytes` as an ask, and writes what was read: what a fuzz target calls.
-#[doc(hidden)]
-pub fn read_join_words(bytes: &[u8]) {
-    if let Ok(read) = parse_ask(bytes) {
-        assert_eq!(ask(read), *bytes, "an ask has one form");
-        if let Ok(geometry) = read.shape.check() {
-            assert!(geometry.memory_bytes() > 0);
-        }
-    }
-}
-
 /// Receives an ask. `None`: nothing there yet. An empty message is a hang-up.
 pub(crate) fn receive_ask<'a>(
     socket: BorrowedFd<'_>,

@@ -60,8 +60,6 @@ mod plane;
 mod queue_pair;
 mod spin;
 mod tenant_memory;
-mod unsafe_socket;
-mod written;
 
 #[cfg(test)]
 mod containment_tests;
@@ -69,6 +67,8 @@ mod containment_tests;
 mod hostile_tests;
 #[cfg(test)]
 mod processes_tests;
+#[cfg(any(test, fuzzing))]
+mod written_tests;
 
 pub use bucket::RateLimit;
 pub use class::{CLASS_LOWEST, CLASSES, ClassPolicy};
@@ -81,11 +81,9 @@ pub use geometry::{
     SLOT_BYTES_MIN, Shape, ShapeError,
 };
 pub use handler::{Echo, Handler, Outcome, TenantQueue, Work, handler};
-#[doc(hidden)]
-pub use join::read_join_words;
 pub use limits::{Limits, Usage};
 pub use notify::Notify;
 pub use plane::{CORES_MAX, Listener, Plane, PlaneError, PlaneReport, TenantReport, WEIGHT_MAX};
 pub use queue_pair::SubmitError;
-#[doc(hidden)]
-pub use written::serve as serve_written;
+#[cfg(fuzzing)]
+pub use written_tests::{read_ask, serve as serve_written};

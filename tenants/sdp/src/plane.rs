@@ -1,7 +1,7 @@
 //! The whole plane: started with a socket, a number of cores and a service; looked at and changed
 //! while it runs.
 
-use std::io;
+use std::fmt::Display;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -11,12 +11,12 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::thread::JoinHandle;
 
 use clock::MonotonicClock;
+use memfile::refuse_descriptors;
 use qwait::{SharedTenantSet, TENANTS_MAX};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::{Resource, Rlimit};
 
-use crate::bucket::RateLimit;
 use crate::class::CLASSES;
 use crate::config::{Arrangement, PlaneConfig};
 use crate::control::{Board, Control, CoreHandle, JoinCounts, SetSlots};
@@ -27,7 +27,6 @@ use crate::handler::Handler;
 use crate::limits::Limits;
 use crate::link::Link;
 use crate::notify::Notifier;
-use crate::unsafe_socket::refuse_descriptors;
 
 /// Most data-plane cores.
 pub const CORES_MAX: u32 = 4;
@@ -39,59 +38,18 @@ const BATCH_MAX: u32 = 64;
 const LETTERS: usize = 1024;
 const _: () = assert!(CORES_MAX <= SETS_MAX);
 
-/// Why a plane could not be started or changed.
+/// Why a plane could not be started or changed: what was found, and what is allowed.
 #[derive(Debug, thiserror::Error)]
-pub enum PlaneError {
-    /// A value that is not allowed.
-    #[error("`{key}` is {found}; allowed: {allowed}")]
-    Config {
-        /// Which.
-        key: &'static str,
-        /// What it is.
-        found: String,
-        /// What it may be.
-        allowed: &'static str,
-    },
-    /// Somebody serves there already.
-    #[error("{0} is in use: another plane listens there; stop it, or take another path")]
-    InUse(PathBuf),
-    /// Something else is there.
-    #[error("{0} is there, and is no socket: take another path")]
-    NoSocket(PathBuf),
-    /// Not one tenant would have room.
-    #[error(
-        "cannot serve: found a limit of {found} open files; raise it to {least} at least (`ulimit -n`)"
-    )]
-    OpenFiles {
-        /// The process's limit.
-        found: u64,
-        /// What the fewest tenants take.
-        least: u64,
-    },
-    /// There is no such tenant.
-    #[error("tenant {0} is not there: it has left, or never joined")]
-    NoSuchTenant(u64),
-    /// The operating system refused.
-    #[error("{tried} failed: {source}")]
-    Os {
-        /// What was tried.
-        tried: String,
-        /// What it said.
-        source: io::Error,
-    },
-    /// The ready set could not be made.
-    #[error(transparent)]
-    Set(#[from] qwait::TenantError),
-}
+#[error("{0}")]
+pub struct PlaneError(String);
 
 /// The error of a value that is not allowed.
-fn wrong(key: &'static str, found: impl ToString, allowed: &'static str) -> PlaneError {
-    PlaneError::Config { key, found: found.to_string(), allowed }
+fn wrong(key: &'static str, found: impl Display, allowed: &'static str) -> PlaneError {
+    PlaneError(format!("`{key}` is {found}; allowed: {allowed}"))
 }
 
-fn os<E: Into<io::Error>>(tried: impl Into<String>) -> impl FnOnce(E) -> PlaneError {
-    let tried = tried.into();
-    move |source| PlaneError::Os { tried, source: source.into() }
+fn failed<E: Display>(tried: impl Display) -> impl FnOnce(E) -> PlaneError {
+    move |error| PlaneError(format!("{tried} failed: {error}"))
 }
 
 /// What a tenant was counted, and who it is.
@@ -150,11 +108,11 @@ impl Listener {
     /// Binds a path, with these permissions. A socket on which no process listens any more is replaced.
     ///
     /// # Errors
-    /// [`PlaneError::InUse`], [`PlaneError::NoSocket`], [`PlaneError::Os`].
+    /// Another plane listens there, something else has the path, or the operating system refuses.
     pub fn bind(path: impl Into<PathBuf>, mode: u32) -> Result<Self, PlaneError> {
         let path = path.into();
         let socket = listen(&path, mode)?;
-        let weaker = refuse_descriptors(socket.as_fd()).err().map(|error| {
+        let weaker = refuse_descriptors(&socket).err().map(|error| {
             format!(
                 "a tenant's descriptors are closed by the control thread, which can hold up those who want to \
                  join: found that this kernel cannot refuse them ({error}); take Linux 6.16 or later"
@@ -243,7 +201,7 @@ impl Plane {
         groups(&config)?;
         let listener = Listener::bind(&config.socket, config.socket_mode)?;
         let socket = listener.socket().try_clone_to_owned();
-        let socket = socket.map_err(os("duplicating the listener"))?;
+        let socket = socket.map_err(failed("duplicating the listener"))?;
         let mut plane = Self::start_at(socket, config, handler)?;
         plane._listener = Some(listener);
         Ok(plane)
@@ -263,7 +221,7 @@ impl Plane {
         let (per_set, sets) = groups(&config)?;
         let lowered = provide_descriptors(&mut config.limits)?;
         let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        let control_wake = eventfd(0, flags).map_err(os("eventfd"))?;
+        let control_wake = eventfd(0, flags).map_err(failed("eventfd"))?;
         let mut plane = Self {
             _listener: None,
             lowered,
@@ -276,10 +234,12 @@ impl Plane {
         // From here on, dropping `plane` ends what was started.
         for set in 0..sets {
             let shares = matches!(config.arrangement, Arrangement::ScaleUp { .. });
-            let shared = shares.then(|| SharedTenantSet::new(TENANTS_MAX)).transpose()?;
+            let shared = shares.then(|| SharedTenantSet::new(TENANTS_MAX));
+            let shared = shared.transpose().map_err(failed("making the ready set"))?;
             for member in 0..per_set {
                 let number = (set * per_set + member) as usize;
-                let notifier = Notifier::new(config.notify, TENANTS_MAX, shared.as_ref())?;
+                let notifier = Notifier::new(config.notify, TENANTS_MAX, shared.as_ref())
+                    .map_err(failed("making the ready set"))?;
                 let core =
                     CoreConfig { number, set, batch: config.batch, spin_looks: config.spin_looks };
                 let cpu = config.cpus.get(number).copied();
@@ -290,7 +250,7 @@ impl Plane {
         let cpus = config.cpus.clone();
         let board = Arc::clone(&plane.board);
         let control = Control::new(listener, &plane.control_wake, config, (handles, slots), board)
-            .map_err(os("making the control thread's epoll"))?;
+            .map_err(failed("making the control thread's epoll"))?;
         plane.spawn("sdp-control", move || {
             keep_off(&cpus);
             control.run();
@@ -300,7 +260,7 @@ impl Plane {
 
     fn spawn(&mut self, name: &str, run: impl FnOnce() + Send + 'static) -> Result<(), PlaneError> {
         let thread = std::thread::Builder::new().name(name.into()).spawn(run);
-        self.threads.push(thread.map_err(os(format!("starting thread {name}")))?);
+        self.threads.push(thread.map_err(failed(format!("starting thread {name}")))?);
         Ok(())
     }
 
@@ -311,7 +271,7 @@ impl Plane {
         handler: Arc<MakeHandler>,
         cpu: Option<usize>,
     ) -> Result<CoreHandle, PlaneError> {
-        let letterbox = Arc::new(Letterbox::new().map_err(os("making a core's eventfd"))?);
+        let letterbox = Arc::new(Letterbox::new().map_err(failed("making a core's eventfd"))?);
         let (mail, letters) = sync_channel(LETTERS);
         self.letterboxes.push(Arc::clone(&letterbox));
         let box_of_core = Arc::clone(&letterbox);
@@ -329,7 +289,7 @@ impl Plane {
         })?;
         // The thread answers at once, or is gone with its end of the channel.
         let pinned = pin_result.recv().unwrap_or(Err(rustix::io::Errno::SRCH));
-        pinned.map_err(os(format!("pinning core {} to processor {cpu:?}", config.number)))?;
+        pinned.map_err(failed(format!("pinning core {} to processor {cpu:?}", config.number)))?;
         Ok(CoreHandle { set: config.set, mail, letterbox })
     }
 
@@ -363,23 +323,16 @@ impl Plane {
     fn link(&self, tenant: u64) -> Result<Arc<Link>, PlaneError> {
         let board = self.board.lock().unwrap_or_else(PoisonError::into_inner);
         let link = board.tenants.get(&tenant).and_then(Weak::upgrade);
-        link.ok_or(PlaneError::NoSuchTenant(tenant))
-    }
-
-    /// Changes a tenant's rate limit; cores see it at its next request.
-    ///
-    /// # Errors
-    /// [`PlaneError::NoSuchTenant`].
-    pub fn set_rate_limit(&self, tenant: u64, limit: RateLimit) -> Result<(), PlaneError> {
-        self.link(tenant)?.limiter.set(limit);
-        Ok(())
+        link.ok_or_else(|| {
+            PlaneError(format!("tenant {tenant} is not there: it has left, or never joined"))
+        })
     }
 
     /// Changes the weight of a tenant's queue, or of all of them (`None`): how many batches it gets
     /// for one of a queue of weight 1, while both have work.
     ///
     /// # Errors
-    /// [`PlaneError::NoSuchTenant`], [`PlaneError::Config`] for a weight or a queue that is not.
+    /// There is no such tenant, queue or weight.
     pub fn set_weight(
         &self,
         tenant: u64,
@@ -402,7 +355,7 @@ impl Plane {
     /// raise a tenant above what [`ClassPolicy`] gives.
     ///
     /// # Errors
-    /// [`PlaneError::NoSuchTenant`], [`PlaneError::Config`] for a class that there is not.
+    /// There is no such tenant or class.
     pub fn set_class(&self, tenant: u64, class: u8) -> Result<(), PlaneError> {
         if class >= CLASSES {
             return Err(wrong("class", class, "0 to 7"));
@@ -457,9 +410,11 @@ fn provide_descriptors(limits: &mut Limits) -> Result<Option<String>, PlaneError
         Err(_) => now.current,
     };
     let open_files = open_files.unwrap_or(needed);
-    let lowered = limits
-        .lowered_to(open_files)
-        .map_err(|least| PlaneError::OpenFiles { found: open_files, least })?;
+    let lowered = limits.lowered_to(open_files).map_err(|least| {
+        PlaneError(format!(
+            "cannot serve: found a limit of {open_files} open files; raise it to {least} at least (`ulimit -n`)"
+        ))
+    })?;
     let note = format!(
         "tenants have {} descriptors instead of {}, {} of them one user: found a limit of {open_files} open \
          files; raise it to {needed} (`ulimit -Hn`, `LimitNOFILE`)",
@@ -492,27 +447,33 @@ fn pin(cpu: usize) -> Result<(), rustix::io::Errno> {
 }
 
 fn listen(path: &Path, mode: u32) -> Result<OwnedFd, PlaneError> {
-    let tried = |what: &str| format!("{what} {}", path.display());
-    let address = SocketAddrUnix::new(path).map_err(os(tried("taking as a socket's path")))?;
+    let shown = path.display();
+    let tried = |what: &str| format!("{what} {shown}");
+    let address = SocketAddrUnix::new(path).map_err(failed(tried("taking as a socket's path")))?;
     let socket = || {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
         rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
     };
     if let Ok(found) = std::fs::symlink_metadata(path) {
         if !found.file_type().is_socket() {
-            return Err(PlaneError::NoSocket(path.into()));
+            return Err(PlaneError(format!(
+                "{shown} is there, and is no socket: take another path"
+            )));
         }
-        let probe = socket().map_err(os("making a socket"))?;
+        let probe = socket().map_err(failed("making a socket"))?;
         // Refused by a socket that nobody listens on; whatever else it says, somebody may.
         if rustix::net::connect(&probe, &address) != Err(rustix::io::Errno::CONNREFUSED) {
-            return Err(PlaneError::InUse(path.into()));
+            return Err(PlaneError(format!(
+                "{shown} is in use: another plane listens there; stop it, or take another path"
+            )));
         }
-        std::fs::remove_file(path).map_err(os(tried("removing the old socket")))?;
+        std::fs::remove_file(path).map_err(failed(tried("removing the old socket")))?;
     }
-    let listener = socket().map_err(os("making a socket"))?;
-    rustix::net::bind(&listener, &address).map_err(os(tried("binding")))?;
+    let listener = socket().map_err(failed("making a socket"))?;
+    rustix::net::bind(&listener, &address).map_err(failed(tried("binding")))?;
     let permissions = std::fs::Permissions::from_mode(mode);
-    std::fs::set_permissions(path, permissions).map_err(os(tried("changing permissions of")))?;
-    rustix::net::listen(&listener, 128).map_err(os(tried("listening at")))?;
+    std::fs::set_permissions(path, permissions)
+        .map_err(failed(tried("changing permissions of")))?;
+    rustix::net::listen(&listener, 128).map_err(failed(tried("listening at")))?;
     Ok(listener)
 }

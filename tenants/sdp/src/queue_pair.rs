@@ -314,13 +314,6 @@ impl TenantPair {
     }
 }
 
-/// Both sides of the queues of a geometry in one process, for tests.
-#[cfg(test)]
-pub(crate) fn both(geometry: &Geometry) -> (std::sync::Arc<Memory>, PlanePair, TenantPair) {
-    let memory = Memory::create("tailplane-sdp", geometry.memory_bytes()).expect("made");
-    (memory, PlanePair::new(geometry, 0, 1), TenantPair::new(geometry, 0))
-}
-
 #[cfg(test)]
 #[path = "queue_pair_tests.rs"]
 mod tests;

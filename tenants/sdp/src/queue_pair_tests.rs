@@ -8,8 +8,8 @@ use crate::geometry::Shape;
 fn rig() -> (Geometry, Arc<Memory>, PlanePair, TenantPair) {
     let shape = Shape { depth: 32, slot_bytes: 64, ..Shape::default() };
     let geometry = shape.check().expect("allowed");
-    let (memory, plane, tenant) = both(&geometry);
-    (geometry, memory, plane, tenant)
+    let memory = Memory::create("tailplane-sdp", geometry.memory_bytes()).expect("made");
+    (geometry, memory, PlanePair::new(&geometry, 0, 1), TenantPair::new(&geometry, 0))
 }
 
 /// Serves what is there, as an echo; how many.

@@ -306,12 +306,6 @@ impl Shard {
         true
     }
 
-    /// Flushes since this item was linked.
-    #[cfg(test)]
-    pub(super) fn epochs_since(&self, item: Chunk) -> u8 {
-        self.epoch.wrapping_sub(self.slab.header(item).epoch)
-    }
-
     /// The flush that [`Shard::flush`] has prepared.
     fn flush_now(&mut self) {
         self.flush_at = NO_FLUSH;

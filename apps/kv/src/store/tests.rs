@@ -90,7 +90,7 @@ fn check(shard: &Shard) {
         let mut item = shard.lru[class].tail();
         let mut oldest = u8::MAX;
         while !item.is_nil() {
-            let age = shard.epochs_since(item);
+            let age = shard.epoch.wrapping_sub(shard.slab.header(item).epoch);
             assert!(age <= oldest, "an item of {age} epochs ago behind one of {oldest}");
             (item, oldest) = (slab.header(item).lru_prev, age);
         }

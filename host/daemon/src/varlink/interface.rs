@@ -16,28 +16,7 @@ pub const DESCRIPTION: &str = include_str!("io.tailplane.Control.varlink");
 /// The interface that every Varlink service has.
 const SERVICE: &str = "org.varlink.service";
 /// And its description, as it is published.
-const SERVICE_DESCRIPTION: &str = "\
-# The Varlink Service Interface is provided by every varlink service. It
-# describes the service and the interfaces it implements.
-interface org.varlink.service
-
-method GetInfo() -> (
-  vendor: string,
-  product: string,
-  version: string,
-  url: string,
-  interfaces: []string
-)
-
-method GetInterfaceDescription(interface: string) -> (description: string)
-
-error InterfaceNotFound (interface: string)
-error MethodNotFound (method: string)
-error MethodNotImplemented (method: string)
-error InvalidParameter (parameter: string)
-error PermissionDenied ()
-error ExpectedMore ()
-";
+const SERVICE_DESCRIPTION: &str = include_str!("org.varlink.service.varlink");
 
 /// What a call comes to.
 #[derive(Clone, Debug, PartialEq)]

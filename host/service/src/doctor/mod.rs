@@ -28,7 +28,6 @@ pub mod render;
 mod root;
 pub mod scheduling;
 pub mod tools;
-pub mod unsafe_options;
 pub mod xdp;
 
 use nic::device::Device;

@@ -1,16 +1,16 @@
 //! Which protection this machine gives between starter, dataplane and application, and why not more.
 
+use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use memfile::Memory;
+use memfile::{Memory, peer_pidfd, refuse_descriptors};
 use rustix::process::{PidfdFlags, getpid, pidfd_open};
 use sandbox::{Confinement, Files, GroupLimits, Groups};
 
 use super::check::Check;
 use super::privilege::{SYS_ADMIN_BIT, SYS_NICE_BIT, effective, has};
 use super::root::Root;
-use super::unsafe_options;
 use crate::application::Program;
 use crate::identity::{APPLICATION_USER, DATAPLANE_USER, PLANE_USER};
 use crate::split::bounds;
@@ -67,6 +67,7 @@ pub fn probe() -> Probed {
     let file = || sealed.as_ref()?.descriptor().ok();
     let is_read = file().is_some_and(|file| Memory::join_read_only(file, 4096).is_ok());
     let is_written = file().is_some_and(|file| Memory::join(file, 4096).is_ok());
+    let pair = UnixStream::pair().ok();
     Probed {
         seals: is_read && !is_written,
         pidfd: pidfd_open(getpid(), PidfdFlags::empty()).is_ok(),
@@ -74,8 +75,8 @@ pub fn probe() -> Probed {
         processors: std::thread::available_parallelism().map_or(1, usize::from),
         group: can_make_group(),
         pid_namespace: can_make_pid_namespace(),
-        passrights: unsafe_options::has_passrights(),
-        peer_pidfd: unsafe_options::has_peer_pidfd(),
+        passrights: pair.as_ref().is_some_and(|(near, _)| refuse_descriptors(near).is_ok()),
+        peer_pidfd: pair.as_ref().is_some_and(|(near, _)| peer_pidfd(near).is_ok()),
     }
 }
 

@@ -1,10 +1,12 @@
-//! A tenant that writes into its queue's memory whatever a script says, and what must hold of the plane's looks at it.
+//! What a tenant may send or write, for tests and the fuzz targets: an ask of any bytes, and a queue's memory that is
+//! written as a script says, with what must hold of the plane's looks at it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use memfile::Memory;
 
 use crate::geometry::{DoorbellLayout, Geometry, Shape};
+use crate::join;
 use crate::queue_pair::{Look, PlanePair, Room};
 
 const SHAPE: Shape =
@@ -101,6 +103,16 @@ pub fn serve(script: &[u8]) {
     });
 }
 
+/// Reads `bytes` as an ask, and writes what was read.
+pub fn read_ask(bytes: &[u8]) {
+    if let Ok(read) = join::parse_ask(bytes) {
+        assert_eq!(join::ask(read), *bytes, "an ask has one form");
+        if let Ok(geometry) = read.shape.check() {
+            assert!(geometry.memory_bytes() > 0);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -114,6 +126,16 @@ mod tests {
             script in prop::collection::vec(any::<u8>(), 0..2_000),
         ) {
             super::serve(&script);
+        }
+
+        #[test]
+        fn any_words_of_an_ask_are_read_in_one_form(words in prop::array::uniform5(0_u32..10)) {
+            let shape = crate::Shape::default();
+            let mut bytes = super::join::ask(super::join::Ask { shape, class: None });
+            for (place, word) in bytes[8..28].chunks_exact_mut(4).zip(words) {
+                place.copy_from_slice(&word.to_le_bytes());
+            }
+            super::read_ask(&bytes);
         }
     }
 }
