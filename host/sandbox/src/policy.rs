@@ -106,28 +106,18 @@ impl SyscallPolicy {
     ///
     /// # Errors
     /// A name that no Linux has.
-    pub fn allow<'a>(
-        mut self,
-        names: impl IntoIterator<Item = &'a str>,
-    ) -> Result<Self, SandboxError> {
-        for name in names {
-            self = self.rule(known(name, "allow")?, true, &[]);
-        }
-        Ok(self)
+    pub fn allow<'a>(self, names: impl IntoIterator<Item = &'a str>) -> Result<Self, SandboxError> {
+        let rule = |policy: Self, name| Ok(policy.rule(known(name, "allow")?, true, &[]));
+        names.into_iter().try_fold(self, rule)
     }
 
     /// Denies calls by name.
     ///
     /// # Errors
     /// A name that no Linux has.
-    pub fn deny<'a>(
-        mut self,
-        names: impl IntoIterator<Item = &'a str>,
-    ) -> Result<Self, SandboxError> {
-        for name in names {
-            self = self.rule(known(name, "deny")?, false, &[]);
-        }
-        Ok(self)
+    pub fn deny<'a>(self, names: impl IntoIterator<Item = &'a str>) -> Result<Self, SandboxError> {
+        let rule = |policy: Self, name| Ok(policy.rule(known(name, "deny")?, false, &[]));
+        names.into_iter().try_fold(self, rule)
     }
 
     /// Allows, or denies, a call where every one of `tests` holds, besides what its rule covers of it already.

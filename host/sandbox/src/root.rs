@@ -3,12 +3,15 @@
 //!
 //! It is planned before `fork` ([`RootPlan`]), with every path ready for the kernel, and made after it.
 
-use std::ffi::{CStr, CString};
+use std::ffi::{CString, OsStr};
 use std::fs::File;
-use std::io::{Read, Seek, SeekFrom};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Component, Path, PathBuf};
 
+use object::LittleEndian;
+use object::elf::{FileHeader64, PT_INTERP};
+use object::read::ReadCache;
+use object::read::elf::{FileHeader, ProgramHeader};
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
@@ -49,42 +52,27 @@ impl Root {
 
 /// The loader that a program asks for (`PT_INTERP` of a 64-bit ELF file), if it asks.
 fn loader_of(program: &Path) -> Result<Option<PathBuf>, SandboxError> {
-    const PT_INTERP: u32 = 3;
-    const MOST_HEADERS: u16 = 128;
     const LONGEST_PATH: u64 = 4096;
     let unreadable = |reason| unfit(program, reason);
-    let mut file = File::open(program)
+    let file = File::open(program)
         .map_err(|_| unreadable("cannot be opened: give a program that exists"))?;
-    let mut read_at = |offset: u64, into: &mut [u8]| {
-        file.seek(SeekFrom::Start(offset))
-            .and_then(|_| file.read_exact(into))
-            .map_err(|_| unreadable("is not a whole program: give an ELF file"))
+    let file = ReadCache::new(file);
+    // Both processors that we know have the lower bytes first.
+    let header = FileHeader64::<LittleEndian>::parse(&file);
+    let (header, endian) = header
+        .and_then(|header| Ok((header, header.endian()?)))
+        .map_err(|_| unreadable("is no 64-bit ELF program: give the interpreter for a script"))?;
+    let segments = header
+        .program_headers(endian, &file)
+        .map_err(|_| unreadable("is not a whole program: give an ELF file"))?;
+    let asks = segments.iter().find(|segment| segment.p_type(endian) == PT_INTERP);
+    let Some(asks) = asks else { return Ok(None) };
+    let path = match asks.p_filesz(endian) {
+        ..=LONGEST_PATH => asks.interpreter(endian, &file).ok().flatten(),
+        _ => None,
     };
-    let mut header = [0; 64];
-    read_at(0, &mut header)?;
-    // Magic number, and 64-bit little-endian: both processors that we know.
-    if header[..6] != *b"\x7fELF\x02\x01" {
-        return Err(unreadable("is no 64-bit ELF program: give the interpreter for a script"));
-    }
-    let word = |bytes: &[u8], at: usize| {
-        let mut eight = [0; 8];
-        eight.copy_from_slice(&bytes[at..at + 8]);
-        u64::from_le_bytes(eight)
-    };
-    let (table, count) = (word(&header, 32), u16::from_le_bytes([header[56], header[57]]));
-    for i in 0..count.min(MOST_HEADERS) {
-        let mut entry = [0; 56];
-        read_at(table.saturating_add(u64::from(i) * 56), &mut entry)?;
-        if u32::from_le_bytes([entry[0], entry[1], entry[2], entry[3]]) != PT_INTERP {
-            continue;
-        }
-        let mut path = vec![0; word(&entry, 32).min(LONGEST_PATH) as usize];
-        read_at(word(&entry, 8), &mut path)?;
-        let path = CStr::from_bytes_until_nul(&path)
-            .map_err(|_| unreadable("names no loader: give a whole program"))?;
-        return Ok(Some(PathBuf::from(std::ffi::OsStr::from_bytes(path.to_bytes()))));
-    }
-    Ok(None)
+    let path = path.ok_or_else(|| unreadable("names no loader: give a whole program"))?;
+    Ok(Some(PathBuf::from(OsStr::from_bytes(path))))
 }
 
 enum Op {

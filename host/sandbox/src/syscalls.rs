@@ -16,6 +16,7 @@ use std::str::FromStr;
 use std::sync::LazyLock;
 
 use ::syscalls::{Sysno, aarch64, x86_64};
+use strsim::osa_distance;
 
 /// Its name on both processors, and in the table of x86-64; that of ARM64 calls it otherwise.
 const NEWFSTATAT: &str = "newfstatat";
@@ -55,7 +56,7 @@ pub fn nearest(name: &str) -> Option<&'static str> {
     }
     let most = 1 + name.len() / 4;
     names()
-        .map(|known| (distance(name, known), known))
+        .map(|known| (osa_distance(name, known), known))
         .filter(|(d, _)| *d <= most)
         .min()
         .map(|(_, n)| n)
@@ -64,25 +65,6 @@ pub fn nearest(name: &str) -> Option<&'static str> {
 /// Every name, those of other processors too.
 pub fn names() -> impl Iterator<Item = &'static str> {
     NAMES.iter().copied()
-}
-
-/// Levenshtein's distance, with the exchange of two neighbours as one change.
-fn distance(a: &str, b: &str) -> usize {
-    let (a, b) = (a.as_bytes(), b.as_bytes());
-    let mut rows = vec![vec![0; b.len() + 1]; a.len() + 1];
-    for i in 0..=a.len() {
-        for j in 0..=b.len() {
-            rows[i][j] = if i == 0 || j == 0 {
-                i + j
-            } else {
-                let kept = rows[i - 1][j - 1] + usize::from(a[i - 1] != b[j - 1]);
-                let swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
-                let exchange = if swapped { rows[i - 2][j - 2] + 1 } else { usize::MAX };
-                kept.min(rows[i - 1][j] + 1).min(rows[i][j - 1] + 1).min(exchange)
-            };
-        }
-    }
-    rows[a.len()][b.len()]
 }
 
 #[cfg(test)]
