@@ -194,6 +194,19 @@ pub struct PhaseTotals {
     pub histogram: [u64; PHASE_BUCKETS],
 }
 
+impl PhaseTotals {
+    /// Both together, as far as the numbers go.
+    fn plus(&self, other: &Self) -> Self {
+        let sum = |index: usize| self.histogram[index].saturating_add(other.histogram[index]);
+        Self {
+            count: self.count.saturating_add(other.count),
+            sum_ns: self.sum_ns.saturating_add(other.sum_ns),
+            max_ns: self.max_ns.max(other.max_ns),
+            histogram: std::array::from_fn(sum),
+        }
+    }
+}
+
 /// What an elastic thread has done for migrations, counted at the old home.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct MigrationTotals {
@@ -240,6 +253,16 @@ impl MigrationTotals {
             phases,
             total,
         }
+    }
+
+    /// Both together, as far as the numbers go.
+    pub fn plus(&self, other: &Self) -> Self {
+        let (counts, more) = (self.counts(), other.counts());
+        Self::new(
+            std::array::from_fn(|index| counts[index].saturating_add(more[index])),
+            std::array::from_fn(|index| self.phases[index].plus(&other.phases[index])),
+            self.total.plus(&other.total),
+        )
     }
 
     pub(crate) fn counts(&self) -> [u64; MIGRATION_COUNTS] {

@@ -199,7 +199,7 @@ pub enum LogFormat {
 }
 
 /// What is logged.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, strum::AsRefStr)]
 #[serde(rename_all = "lowercase")]
 pub enum LogLevel {
     /// What went wrong for good.

@@ -9,17 +9,13 @@ use tracing_subscriber::fmt::format::Writer;
 use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
-use crate::config::{LogConfig, LogFormat, LogLevel};
+use crate::config::{LogConfig, LogFormat};
 use crate::machine::unix_ms;
 
 /// Writes all events of this process to standard error from now on. Once in a process; later calls change nothing.
 pub fn begin(config: &LogConfig) {
-    let level = match config.level {
-        LogLevel::Error => Level::ERROR,
-        LogLevel::Warn => Level::WARN,
-        LogLevel::Info => Level::INFO,
-        LogLevel::Debug => Level::DEBUG,
-    };
+    // Its names are those of the levels, whatever their case.
+    let level = config.level.as_ref().parse().unwrap_or(Level::INFO);
     let lines = tracing_subscriber::fmt()
         .with_max_level(level)
         .with_writer(std::io::stderr)

@@ -248,23 +248,8 @@ fn phases(sum: &MigrationTotals) -> impl Iterator<Item = (&'static str, &PhaseTo
 }
 
 fn migrations_of(running: &Running) -> MigrationTotals {
-    let mut sum = MigrationTotals::default();
-    for thread in &running.threads {
-        let of = &thread.shown.migrations;
-        sum.completed = sum.completed.saturating_add(of.completed);
-        sum.given_up = sum.given_up.saturating_add(of.given_up);
-        sum.refused = sum.refused.saturating_add(of.refused);
-        sum.groups = sum.groups.saturating_add(of.groups);
-        sum.packets = sum.packets.saturating_add(of.packets);
-        let all = sum.phases.iter_mut().chain([&mut sum.total]);
-        for (sum, of) in all.zip(of.phases.iter().chain([&of.total])) {
-            sum.sum_ns = sum.sum_ns.saturating_add(of.sum_ns);
-            sum.max_ns = sum.max_ns.max(of.max_ns);
-            let both = sum.histogram.iter_mut().zip(&of.histogram);
-            both.for_each(|(sum, count)| *sum = sum.saturating_add(*count));
-        }
-    }
-    sum
+    let all = running.threads.iter().map(|thread| &thread.shown.migrations);
+    all.fold(MigrationTotals::default(), |sum, one| sum.plus(one))
 }
 
 #[cfg(test)]

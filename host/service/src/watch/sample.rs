@@ -199,20 +199,19 @@ fn p99(before: &[u64; DELAY_BUCKETS], after: &[u64; DELAY_BUCKETS]) -> Option<u6
 }
 
 fn moves<'a>(all: impl Iterator<Item = &'a MigrationTotals>) -> MoveView {
-    let (mut view, mut sum_ns) = (MoveView::default(), 0u64);
-    let add = |sum: &mut u64, more: u64| *sum = sum.saturating_add(more);
-    for one in all {
-        add(&mut view.completed, one.completed);
-        add(&mut view.failed, one.given_up);
-        add(&mut view.failed, one.refused);
-        add(&mut view.flow_groups, one.groups);
-        add(&mut view.connections, one.connections);
-        view.longest_us = view.longest_us.max(one.total.max_ns as f64 / 1e3);
-        add(&mut sum_ns, one.total.sum_ns);
+    let sum = all.fold(MigrationTotals::default(), |sum, one| sum.plus(one));
+    let mean_us = match sum.completed {
+        0 => 0.0,
+        completed => sum.total.sum_ns as f64 / 1e3 / completed as f64,
+    };
+    MoveView {
+        completed: sum.completed,
+        failed: sum.given_up.saturating_add(sum.refused),
+        flow_groups: sum.groups,
+        connections: sum.connections,
+        mean_us,
+        longest_us: sum.total.max_ns as f64 / 1e3,
     }
-    view.mean_us =
-        if view.completed == 0 { 0.0 } else { sum_ns as f64 / 1e3 / view.completed as f64 };
-    view
 }
 
 #[cfg(test)]
