@@ -1,8 +1,9 @@
 //! The tenant's library: join, submit, poll, wait.
 
+use std::fmt::Display;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -26,35 +27,23 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Why a tenant could not join, or lost its plane.
 #[derive(Debug, thiserror::Error)]
 pub enum TenantError {
-    /// Nobody listens there.
-    #[error("joining {path} failed: {source}; is the plane running, and may this user connect?")]
-    Connect {
-        /// Where.
-        path: PathBuf,
-        /// What the operating system said.
-        source: io::Error,
-    },
     /// The plane refused: its own words, what it found and what to do.
     #[error("{0}")]
     Refused(String),
-    /// The plane said nothing in time, or something else than planes say.
-    #[error("no answer that a plane gives: {0}")]
-    NoAnswer(&'static str),
     /// The plane is gone; what is outstanding will not be answered.
     #[error("the plane is gone")]
     Gone,
-    /// The operating system refused.
-    #[error("{tried} failed: {source}")]
-    Os {
-        /// What was tried.
-        tried: &'static str,
-        /// What it said.
-        source: io::Error,
-    },
+    /// Nobody listens there, what came in time is nothing that a plane says, or the operating system refused.
+    #[error("{0}")]
+    Failed(String),
 }
 
-fn os(tried: &'static str) -> impl FnOnce(Errno) -> TenantError {
-    move |errno| TenantError::Os { tried, source: errno.into() }
+fn no_answer(found: &str) -> TenantError {
+    TenantError::Failed(format!("no answer that a plane gives: {found}"))
+}
+
+fn os<E: Display>(tried: &'static str) -> impl Fn(E) -> TenantError {
+    move |error| TenantError::Failed(format!("{tried} failed: {error}"))
 }
 
 /// A reply, in the tenant's own memory until the next poll.
@@ -116,19 +105,18 @@ impl Tenant {
         rustix::net::send(&socket, &join::ask(ask), SendFlags::NOSIGNAL)
             .map_err(os("asking the plane"))?;
         let Answer::Offered(offered, memory, wakes) = answer(&socket)? else {
-            return Err(TenantError::NoAnswer("joined, before anything was offered"));
+            return Err(no_answer("joined, before anything was offered"));
         };
         let geometry = shape
             .check_over(offered.sets)
             .map_err(|error| TenantError::Refused(error.to_string()))?;
-        tenant_memory::allocate(&memory, &geometry)
-            .map_err(|source| TenantError::Os { tried: "allocating the shared memory", source })?;
+        tenant_memory::allocate(&memory, &geometry).map_err(os("allocating the shared memory"))?;
         let tenant = Self::over(socket, offered, geometry, memory, wakes)?;
         rustix::net::send(&tenant.socket, &join::MAPPED, SendFlags::NOSIGNAL)
             .map_err(os("confirming the memory"))?;
         match answer(&tenant.socket)? {
             Answer::Joined => Ok(tenant),
-            _ => Err(TenantError::NoAnswer("a second offer")),
+            _ => Err(no_answer("a second offer")),
         }
     }
 
@@ -140,12 +128,12 @@ impl Tenant {
         file: OwnedFd,
         wakes: Vec<OwnedFd>,
     ) -> Result<Self, TenantError> {
-        let failed = |source| TenantError::Os { tried: "mapping the plane's memory", source };
-        let memory = Memory::join(file, geometry.memory_bytes()).map_err(failed)?;
+        const MAPPING: &str = "mapping the plane's memory";
+        let memory = Memory::join(file, geometry.memory_bytes()).map_err(os(MAPPING))?;
         let bells = if offered.ready_bits {
-            let file = memory.descriptor().map_err(failed)?;
-            let region = Region::join(file).map_err(|error| failed(io::Error::other(error)))?;
-            let bell = |word| ready_bell(&geometry, word, &region, &wakes).map_err(failed);
+            let file = memory.descriptor().map_err(os(MAPPING))?;
+            let region = Region::join(file).map_err(os(MAPPING))?;
+            let bell = |word| ready_bell(&geometry, word, &region, &wakes).map_err(os(MAPPING));
             Bells::ReadyBits((0..geometry.words()).map(bell).collect::<Result<_, _>>()?)
         } else {
             let bell = |queue| Doorbell::new(&memory, geometry.doorbell(queue));
@@ -301,7 +289,7 @@ fn answer(socket: &OwnedFd) -> Result<Answer, TenantError> {
     let ready = poll(&mut [PollFd::new(socket, PollFlags::IN)], timeout.as_ref())
         .map_err(os("waiting for the answer"))?;
     if ready == 0 {
-        return Err(TenantError::NoAnswer("it took too long"));
+        return Err(no_answer("it took too long"));
     }
     let answer = join::receive_answer(socket.as_fd()).map_err(|errno| match errno {
         Errno::CONNRESET => TenantError::Gone,
@@ -309,13 +297,18 @@ fn answer(socket: &OwnedFd) -> Result<Answer, TenantError> {
     })?;
     match answer {
         Answer::Refused(why) => Err(TenantError::Refused(why)),
-        Answer::Nonsense => Err(TenantError::NoAnswer("another version, or another program")),
+        Answer::Nonsense => Err(no_answer("another version, or another program")),
         Answer::Offered(..) | Answer::Joined => Ok(answer),
     }
 }
 
 fn connect(path: &Path) -> Result<OwnedFd, TenantError> {
-    let failed = |errno: Errno| TenantError::Connect { path: path.into(), source: errno.into() };
+    let failed = |errno: Errno| {
+        TenantError::Failed(format!(
+            "joining {} failed: {errno}; is the plane running, and may this user connect?",
+            path.display()
+        ))
+    };
     let address = SocketAddrUnix::new(path).map_err(failed)?;
     let (flags, kind) = (SocketFlags::CLOEXEC, SocketType::SEQPACKET);
     let socket = rustix::net::socket_with(AddressFamily::UNIX, kind, flags, None)

@@ -313,7 +313,8 @@ fn joiners_that_misbehave_stall_nobody() {
     served.poll(0).expect("it was there");
     served.submit(0, b"nobody").expect("room");
     assert!(matches!(served.wait(PATIENCE), Err(TenantError::Gone)));
-    assert!(matches!(Tenant::join(&socket, Shape::default()), Err(TenantError::Connect { .. })));
+    let error = Tenant::join(&socket, Shape::default()).expect_err("nobody is there").to_string();
+    assert!(error.contains("is the plane running"), "{error}");
 }
 
 #[test]
