@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::{Context, bail};
+use control::sysfs::parse_cpus;
 use endpoint::{ClientError, Done, Request};
 
 use service::watch::Service;
@@ -117,25 +118,15 @@ fn chosen(choice: &str, from: u16, homes: &[Option<u16>]) -> anyhow::Result<Vec<
 
 /// `0-15,20`
 fn numbered(text: &str, count: usize) -> anyhow::Result<Vec<u16>> {
-    let wrong = || {
+    let is_whole = !text.split(',').any(str::is_empty);
+    let fits = |all: &Vec<u32>| is_whole && all.iter().all(|&group| (group as usize) < count);
+    let all = parse_cpus(text).filter(fits).with_context(|| {
         format!(
             "'{text}' names no flow groups; allowed: all, half, or numbers from 0 to {} as in 0-15,20",
             count.saturating_sub(1)
         )
-    };
-    let mut all = Vec::new();
-    for part in text.split(',') {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let number = |text: &str| text.trim().parse::<u16>().ok();
-        let (first, last) = number(first).zip(number(last)).with_context(wrong)?;
-        if first > last || usize::from(last) >= count {
-            bail!(wrong());
-        }
-        all.extend(first..=last);
-    }
-    all.sort_unstable();
-    all.dedup();
-    Ok(all)
+    })?;
+    Ok(all.into_iter().map(|group| group as u16).collect())
 }
 
 /// What became of it, in words.

@@ -22,13 +22,6 @@ impl Ewma {
         Self { constant_ns, value: 0.0, is_empty: true, last_period_ns: 0.0, alpha: 0.0 }
     }
 
-    /// IX's form: the average whose smoothing factor is `alpha`, over 0 and under 1, at one value in
-    /// `period_ns`.
-    pub fn of_alpha(alpha: f64, period_ns: f64) -> Self {
-        assert!(alpha > 0.0 && alpha < 1.0, "a smoothing factor lies between 0 and 1");
-        Self::new(-period_ns / (1.0 - alpha).ln())
-    }
-
     /// Takes a value that stands for the last `period_ns` nanoseconds; one that is no number is passed over.
     pub fn add(&mut self, value: f64, period_ns: f64) {
         if !value.is_finite() {
@@ -90,7 +83,8 @@ mod tests {
     #[test]
     fn the_recurrence_is_that_of_the_paper() {
         let (alpha, period_ns) = (0.25, 10e6);
-        let mut ours = Ewma::of_alpha(alpha, period_ns);
+        // Its smoothing factor at one value a period is `alpha`.
+        let mut ours = Ewma::new(-period_ns / (1.0_f64 - alpha).ln());
         let mut paper = 8.0;
         ours.add(8.0, period_ns);
         for value in [0.0, 3.0, 100.0, 7.0] {

@@ -1,5 +1,7 @@
 //! What the control plane moves: frequency, idle states, control groups.
 
+use control::actuator::{Cpuset, Hierarchy};
+
 use super::check::Check;
 use super::root::Root;
 
@@ -42,21 +44,17 @@ fn turbo(root: &Root) -> Check {
 
 fn control_groups(root: &Root) -> Check {
     let name = "control groups";
-    // Where version 2 is the only one its root is here; beside version 1 it is below `unified`, without cpuset.
-    let second = root.read("sys/fs/cgroup/cgroup.controllers").unwrap_or_default();
-    if second.split_whitespace().any(|controller| controller == "cpuset") {
-        return Check::ok(name, "version 2, with cpuset");
-    }
-    if root.exists("sys/fs/cgroup/cpuset/cpuset.cpus") {
-        return Check::ok(name, "version 1, with cpuset").warn(
+    match Cpuset::find(&root.path("sys/fs/cgroup")) {
+        Ok((Hierarchy::V2, _)) => Check::ok(name, "version 2, with cpuset"),
+        Ok((Hierarchy::V1, _)) => Check::ok(name, "version 1, with cpuset").warn(
             "cores are moved between cpusets without partitions: the kernel's own threads stay",
             "boot with systemd.unified_cgroup_hierarchy=1",
-        );
+        ),
+        Err(_) => Check::ok(name, "no cpuset controller").warn(
+            "cores are given and taken by plain affinity: a background job can undo it",
+            "enable the cpuset controller (cgroup.subtree_control)",
+        ),
     }
-    Check::ok(name, "no cpuset controller").warn(
-        "cores are given and taken by plain affinity: a background job can undo it",
-        "enable the cpuset controller (cgroup.subtree_control)",
-    )
 }
 
 #[cfg(test)]
