@@ -3,6 +3,7 @@
 #![no_main]
 
 #[path = "../../apps/kv/tests/common/conversation.rs"]
+#[expect(dead_code, reason = "the tests use more of it")]
 mod conversation;
 
 use conversation::Conversation;
