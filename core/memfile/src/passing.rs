@@ -1,8 +1,8 @@
 //! A message over a Unix socket, with descriptors beside it: how processes hand each other memory, bells and sockets.
 //!
 //! Neither side trusts the other: what comes beyond the descriptors that the receiver expects is closed by the kernel, but
-//! for the few for which the rounded room is large enough, which are closed here. A receiver that expects none holds none for a moment: the owner of such a file decides how long its
-//! close takes.
+//! for the few for which the rounded room is large enough, which are closed here. A receiver that expects none holds none
+//! for a moment: the owner of such a file decides how long its close takes.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
