@@ -47,7 +47,7 @@ pub struct StackConfig {
     /// each sixteenth more, of four (RFC 9293 §3.9.1.8 lets a host abort what it has no resources for). It counts once
     /// a retransmission has brought nothing: two losses in a row may cost an honest peer its connection then.
     pub user_timeout_least: Duration,
-    /// Retransmissions of a SYN before an attempt is given up.
+    /// Retransmissions of a SYN before an attempt is given up (RFC 9293 §3.8.3: for at least three minutes).
     pub syn_retries: u8,
     /// Twice the maximum segment lifetime: how long TIME-WAIT lasts (RFC 9293 §3.4.2).
     pub time_wait: Duration,
@@ -98,7 +98,7 @@ impl StackConfig {
             retries: 15,
             user_timeout: Some(Duration::from_secs(100)),
             user_timeout_least: Duration::from_millis(250),
-            syn_retries: 6,
+            syn_retries: 7,
             time_wait: Duration::from_secs(60),
             max_time_wait: 1 << 16,
             fin_wait: Duration::from_secs(60),

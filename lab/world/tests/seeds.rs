@@ -91,6 +91,16 @@ fn order_is_kept_where_queues_are_full() {
     }
 }
 
+/// Many connections open at a time, and rings of a few frames lose most of the SYNs, each time that they are repeated.
+#[test]
+fn connections_open_where_most_syns_are_lost() {
+    let scheduler = SchedulerChoice::WorkConserving;
+    let config = ScenarioConfig { scheduler, turns: Some(8), ..ScenarioConfig::new(Scenario::Kv) };
+    for seed in [1_095, 1_387, 2_298] {
+        assert_eq!(run(seed, &config).failure, None, "seed {seed}");
+    }
+}
+
 /// Threads without a queue pair, whose frames others send, and threads with several.
 #[test]
 fn any_number_of_queues_serves_any_number_of_threads() {

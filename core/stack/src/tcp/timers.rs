@@ -64,7 +64,10 @@ fn time_out(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) -> bool {
         begin_stall(conn, cold, ctx);
     }
     let stalled = !opening && has_stalled(conn, cold, ctx);
-    if conn.backoff >= limit || stalled {
+    // A SYN has a longer time (RFC 9293 §3.8.3, R2), but a peer's handshake no more than data.
+    let is_ours = conn.state == State::SynSent;
+    let is_late = opening && !is_ours && stalled_for(cold, ctx) >= ctx.shared.ticks.user_timeout;
+    if conn.backoff >= limit || stalled || is_late {
         ctx.stats.tcp_stalled += u64::from(stalled);
         give_up(group, slot, ctx);
         return false;
@@ -72,7 +75,9 @@ fn time_out(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) -> bool {
     newreno::on_timeout(conn, cold);
     conn.backoff += 1;
     output::arm_retransmission(conn, ctx);
-    bring_forward(conn, cold, ctx);
+    if !is_ours {
+        bring_forward(conn, cold, ctx);
+    }
     if opening {
         output::retransmit_first(conn, cold, ctx);
     } else {
@@ -104,10 +109,15 @@ fn begin_stall(conn: &Conn, cold: &mut Cold, ctx: &Context<'_>) {
     cold.stalled_until = conn.snd_nxt;
 }
 
+/// Ticks since [`begin_stall`].
+fn stalled_for(cold: &Cold, ctx: &Context<'_>) -> u32 {
+    (ctx.tick as u32).wrapping_sub(cold.stalled_since)
+}
+
 /// Whether the peer has left data unacknowledged for longer than the user time-out (RFC 5482) or, where memory is
 /// short and at least one retransmission has brought nothing, than that allows.
 fn has_stalled(conn: &Conn, cold: &Cold, ctx: &Context<'_>) -> bool {
-    let stalled = (ctx.tick as u32).wrapping_sub(cold.stalled_since);
+    let stalled = stalled_for(cold, ctx);
     stalled >= ctx.shared.ticks.user_timeout
         || (conn.backoff > 0 && patience(ctx).is_some_and(|patience| stalled >= patience))
 }

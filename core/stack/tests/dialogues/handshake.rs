@@ -386,6 +386,22 @@ fn a_syn_is_sent_again_with_back_off_and_given_up() {
     world.silent();
 }
 
+/// A SYN is repeated for at least three minutes, longer than data waits for its acknowledgment (RFC 9293 §3.8.3, R2).
+#[test]
+fn a_syn_is_repeated_for_three_minutes() {
+    let mut world = World::new();
+    let (peer, _) = connect(&mut world, Open::default());
+    for expected in [1_000, 2_000, 4_000, 8_000, 16_000, 32_000, 60_000] {
+        near(world.pass_until_sent(ms(100_000)), expected);
+        world.expect(&peer, &["S 0"]);
+    }
+    world.pass(ms(57_000));
+    assert_eq!(world.told(), []);
+    world.pass(ms(12_000));
+    let error = ConnectError::TimedOut;
+    assert_eq!(world.told(), [Told::ConnectFailed { cookie: 7, error }]);
+}
+
 #[test]
 fn a_lost_handshake_ack_is_made_up_for() {
     let mut world = World::new();
