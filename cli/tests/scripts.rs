@@ -65,10 +65,17 @@ fn without_network() -> StandIns {
     StandIns::new().program("rustup", "exit 1").program("mvn", "exit 1")
 }
 
+/// A `cargo` that prints these lines and ends with this status where it is called with `argument`.
+fn cargo_at(argument: &str, lines: &str, status: i32) -> Output {
+    let text = format!(
+        "case \" $* \" in *' {argument} '*) ;; *) exit 0 ;; esac\ncat <<'END'\n{lines}\nEND\nexit {status}"
+    );
+    without_network().program("cargo", &text).run("test.sh", &[])
+}
+
 /// A `cargo` whose tests print these lines and which ends with this status.
 fn cargo_test(lines: &str, status: i32) -> Output {
-    let text = format!("[ \"$1\" = test ] || exit 0\ncat <<'END'\n{lines}\nEND\nexit {status}");
-    without_network().program("cargo", &text).run("test.sh", &[])
+    cargo_at("--lib", lines, status)
 }
 
 #[test]
@@ -80,6 +87,12 @@ fn the_summary_is_the_sum_over_all_test_binaries() {
     );
     assert_eq!(last_line(&output), "15 passed, 0 failed");
     assert!(output.status.success());
+    // Those that run beside the others count as well.
+    for argument in ["instructions", "--doc"] {
+        let failed = cargo_at(argument, "test result: FAILED. 2 passed; 1 failed; 0 ignored", 101);
+        assert_eq!(last_line(&failed), "2 passed, 1 failed");
+        assert!(!failed.status.success(), "{argument}");
+    }
 }
 
 #[test]
@@ -121,7 +134,7 @@ fn a_failing_test_is_counted_and_fails() {
 #[test]
 fn a_build_failure_and_an_empty_run_are_failures() {
     for status in [101, 0] {
-        let output = cargo_test("error: could not compile", status);
+        let output = cargo_at("--no-run", "error: could not compile", status);
         assert_eq!(last_line(&output), "0 passed, 1 failed");
         assert!(!output.status.success(), "cargo ended with {status}");
     }
@@ -129,8 +142,7 @@ fn a_build_failure_and_an_empty_run_are_failures() {
 
 #[test]
 fn a_lint_failure_does_not_keep_the_tests_from_running() {
-    let text =
-        "case $1 in fmt) exit 1 ;; test) echo 'test result: ok. 4 passed; 0 failed;' ;; esac";
+    let text = "case \"$*\" in fmt*) exit 1 ;; *--lib*) echo 'test result: ok. 4 passed; 0 failed;' ;; esac";
     let output = without_network().program("cargo", text).run("test.sh", &[]);
     assert_eq!(last_line(&output), "4 passed, 1 failed");
     assert!(!output.status.success());
