@@ -163,7 +163,9 @@ impl<N: Nic> ElasticThread<N> {
         if let Some(lent) = self.lent.take() {
             self.event_ns = learned(self.event_ns, now.since(lent.since), lent.events);
             self.collect(now, service);
-            if self.net.migration.departures.has_sealed() {
+            // Its calls are paid for now: in debt, it has its next batch later.
+            self.net.is_withheld = service.is_away(now);
+            if self.net.is_withheld || self.net.migration.departures.has_sealed() {
                 return Some(Batch::Paused);
             }
         }
