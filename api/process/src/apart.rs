@@ -157,10 +157,8 @@ impl Service for Near<'_> {
     }
 
     fn wake_at(&self) -> Option<Instant> {
-        match self.apart.as_ref().and_then(|apart| apart.in_debt) {
-            Some(free_at) => Some(self.wish.map_or(free_at, |wish| wish.max(free_at))),
-            None => self.wish,
-        }
+        // What waits for an application in debt is handed over as soon as it is out of it.
+        self.apart.as_ref().and_then(|apart| apart.in_debt).or(self.wish)
     }
 
     fn runs_anywhere(&self) -> bool {

@@ -118,7 +118,7 @@ fn chosen(choice: &str, from: u16, homes: &[Option<u16>]) -> anyhow::Result<Vec<
 
 /// `0-15,20`
 fn numbered(text: &str, count: usize) -> anyhow::Result<Vec<u16>> {
-    let is_whole = !text.split(',').any(str::is_empty);
+    let is_whole = text.split(',').all(|part| !part.is_empty() && !part.contains(' '));
     let fits = |all: &Vec<u32>| is_whole && all.iter().all(|&group| (group as usize) < count);
     let all = parse_cpus(text).filter(fits).with_context(|| {
         format!(

@@ -41,8 +41,8 @@ enum Batch {
     Lent,
     /// It does not come back, with a batch or without one: nothing is handed to it.
     Withheld,
-    /// Nothing, and it gets nothing in this cycle: flow groups that are to move wait for such a moment, which never comes
-    /// under load by itself.
+    /// Nothing, and it gets nothing in this cycle, which collected its calls: flow groups that are to move wait for such a
+    /// moment, which never comes under load by itself, or the application is in debt.
     Paused,
 }
 
@@ -152,8 +152,8 @@ impl<N: Nic> ElasticThread<N> {
         with_wish(self.with_waiting(progress, batch), service)
     }
 
-    /// Before step 3: what becomes of a cycle in which the application gets no batch. One that had a batch gives back its
-    /// calls first.
+    /// Before step 3: collects the calls of a batch that is out, and answers why the application gets none in this cycle;
+    /// `None`: it gets one.
     #[inline(always)]
     fn without_batch(&mut self, now: Instant, service: &mut impl Service) -> Option<Batch> {
         self.net.is_withheld = service.is_away(now);
@@ -163,7 +163,7 @@ impl<N: Nic> ElasticThread<N> {
         if let Some(lent) = self.lent.take() {
             self.event_ns = learned(self.event_ns, now.since(lent.since), lent.events);
             self.collect(now, service);
-            // Its calls are paid for now: in debt, it has its next batch later.
+            // `collect` charged the calls: an application in debt waits for its next batch.
             self.net.is_withheld = service.is_away(now);
             if self.net.is_withheld || self.net.migration.departures.has_sealed() {
                 return Some(Batch::Paused);

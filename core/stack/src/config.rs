@@ -47,7 +47,8 @@ pub struct StackConfig {
     /// each sixteenth more, of four (RFC 9293 §3.9.1.8 lets a host abort what it has no resources for). It counts once
     /// a retransmission has brought nothing: two losses in a row may cost an honest peer its connection then.
     pub user_timeout_least: Duration,
-    /// Retransmissions of a SYN before an attempt is given up (RFC 9293 §3.8.3: for at least three minutes).
+    /// Retransmissions of a SYN before an attempt is given up (RFC 9293 §3.8.3: for at least three minutes). They alone
+    /// bound an attempt to connect, `user_timeout` does not.
     pub syn_retries: u8,
     /// Twice the maximum segment lifetime: how long TIME-WAIT lasts (RFC 9293 §3.4.2).
     pub time_wait: Duration,

@@ -53,6 +53,8 @@ impl Root {
 /// The loader that a program asks for (`PT_INTERP` of a 64-bit ELF file), if it asks.
 fn loader_of(program: &Path) -> Result<Option<PathBuf>, SandboxError> {
     const LONGEST_PATH: u64 = 4096;
+    /// The kernel starts none with more than 64 KiB of them; and 0xffff stands for a number elsewhere.
+    const MOST_HEADERS: u16 = 1170;
     let unreadable = |reason| unfit(program, reason);
     let file = File::open(program)
         .map_err(|_| unreadable("cannot be opened: give a program that exists"))?;
@@ -62,6 +64,9 @@ fn loader_of(program: &Path) -> Result<Option<PathBuf>, SandboxError> {
     let (header, endian) = header
         .and_then(|header| Ok((header, header.endian()?)))
         .map_err(|_| unreadable("is no 64-bit ELF program: give the interpreter for a script"))?;
+    if header.e_phnum.get(endian) > MOST_HEADERS {
+        return Err(unreadable("has more program headers than any program: give an ELF file"));
+    }
     let segments = header
         .program_headers(endian, &file)
         .map_err(|_| unreadable("is not a whole program: give an ELF file"))?;

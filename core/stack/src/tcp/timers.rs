@@ -49,6 +49,10 @@ pub(crate) fn fire(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
     output::mark_pending(group, slot, ctx);
 }
 
+/// Retransmissions of a SYN-ACK at most: who never acknowledges one keeps a place in the backlog for 100 s with the default
+/// user time-out, and for 123 s without one.
+const SYN_ACK_RETRIES: u8 = 6;
+
 /// The retransmission timer fired (RFC 6298 §5.4 to §5.6). Answers whether the connection lives.
 fn time_out(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) -> bool {
     let (place, conn, cold) = group.at(slot);
@@ -58,16 +62,17 @@ fn time_out(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) -> bool {
     ctx.stats.tcp_timeouts += 1;
     let opening = !conn.state.is_synchronized();
     let config = &ctx.shared.config;
-    let limit = if opening { config.syn_retries } else { config.retries };
+    let limit = match conn.state {
+        State::SynSent => config.syn_retries,
+        State::SynReceived => config.syn_retries.min(SYN_ACK_RETRIES),
+        _ => config.retries,
+    };
     // While one of the flight that timed out is unacknowledged, the recovery goes on.
     if !conn.flags.has(Flags::TIMEOUT_RECOVERY) || conn.snd_una.after_eq(cold.stalled_until) {
         begin_stall(conn, cold, ctx);
     }
     let stalled = !opening && has_stalled(conn, cold, ctx);
-    // A SYN has a longer time (RFC 9293 §3.8.3, R2), but a peer's handshake no more than data.
-    let is_ours = conn.state == State::SynSent;
-    let is_late = opening && !is_ours && stalled_for(cold, ctx) >= ctx.shared.ticks.user_timeout;
-    if conn.backoff >= limit || stalled || is_late {
+    if conn.backoff >= limit || stalled {
         ctx.stats.tcp_stalled += u64::from(stalled);
         give_up(group, slot, ctx);
         return false;
@@ -75,7 +80,8 @@ fn time_out(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) -> bool {
     newreno::on_timeout(conn, cold);
     conn.backoff += 1;
     output::arm_retransmission(conn, ctx);
-    if !is_ours {
+    // A SYN has more time than data (RFC 9293 §3.8.3, R2).
+    if conn.state != State::SynSent {
         bring_forward(conn, cold, ctx);
     }
     if opening {
@@ -109,15 +115,10 @@ fn begin_stall(conn: &Conn, cold: &mut Cold, ctx: &Context<'_>) {
     cold.stalled_until = conn.snd_nxt;
 }
 
-/// Ticks since [`begin_stall`].
-fn stalled_for(cold: &Cold, ctx: &Context<'_>) -> u32 {
-    (ctx.tick as u32).wrapping_sub(cold.stalled_since)
-}
-
 /// Whether the peer has left data unacknowledged for longer than the user time-out (RFC 5482) or, where memory is
 /// short and at least one retransmission has brought nothing, than that allows.
 fn has_stalled(conn: &Conn, cold: &Cold, ctx: &Context<'_>) -> bool {
-    let stalled = stalled_for(cold, ctx);
+    let stalled = (ctx.tick as u32).wrapping_sub(cold.stalled_since);
     stalled >= ctx.shared.ticks.user_timeout
         || (conn.backoff > 0 && patience(ctx).is_some_and(|patience| stalled >= patience))
 }

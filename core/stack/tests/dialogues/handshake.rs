@@ -386,6 +386,22 @@ fn a_syn_is_sent_again_with_back_off_and_given_up() {
     world.silent();
 }
 
+/// A SYN-ACK is not repeated for as long as a SYN.
+#[test]
+fn a_half_open_connection_is_kept_no_longer_than_data_waits() {
+    let mut world = World::new();
+    let (peer, _) = Peer::knock(&mut world, 5, Open::default());
+    for expected in [1_000, 2_000, 4_000, 8_000, 16_000, 32_000] {
+        near(world.pass_until_sent(ms(60_000)), expected);
+        world.expect(&peer, &["S. 0 ack 1"]);
+    }
+    world.pass(ms(36_000));
+    assert_eq!(world.stack.connections(), 1);
+    world.pass(ms(7_000));
+    world.silent();
+    assert_eq!(world.stack.connections(), 0);
+}
+
 /// A SYN is repeated for at least three minutes, longer than data waits for its acknowledgment (RFC 9293 §3.8.3, R2).
 #[test]
 fn a_syn_is_repeated_for_three_minutes() {

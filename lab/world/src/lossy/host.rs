@@ -34,7 +34,6 @@ const STAGED: usize = 128;
 /// Longest time that a kick takes to arrive.
 const KICK_TAKES: Duration = Duration::from_micros(30);
 
-/// The queue pairs of one elastic thread.
 /// What a host is made of.
 #[derive(Clone, Debug)]
 pub struct HostConfig {

@@ -71,7 +71,13 @@ impl Caller {
 
     /// What is sent from now on, and the answer that is right.
     pub fn set_request(&mut self, request: &[u8], answer: &[u8]) {
-        (self.request, self.answer) = (request.into(), answer.into());
+        for (part, with) in [(&mut self.request, request), (&mut self.answer, answer)] {
+            match Arc::get_mut(part).filter(|part| part.len() == with.len()) {
+                // Without the allocator, which others of a measured process use as well.
+                Some(part) => part.copy_from_slice(with),
+                None => *part = with.into(),
+            }
+        }
     }
 
     /// Has one request sent on connection number `index`, as soon as the batch has room.
