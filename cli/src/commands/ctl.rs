@@ -118,7 +118,8 @@ fn chosen(choice: &str, from: u16, homes: &[Option<u16>]) -> anyhow::Result<Vec<
 
 /// `0-15,20`
 fn numbered(text: &str, count: usize) -> anyhow::Result<Vec<u16>> {
-    let is_whole = text.split(',').all(|part| !part.is_empty() && !part.contains(' '));
+    let is_whole =
+        text.split(',').map(str::trim).all(|part| !part.is_empty() && !part.contains(' '));
     let fits = |all: &Vec<u32>| is_whole && all.iter().all(|&group| (group as usize) < count);
     let all = parse_cpus(text).filter(fits).with_context(|| {
         format!(
@@ -172,7 +173,7 @@ mod tests {
         let of = |choice: &str, from| chosen(choice, from, &homes).expect("is fine");
         assert_eq!((of("all", 1), of("half", 0)), (vec![4, 5, 6, 7], vec![0, 2]));
         assert_eq!((of("0-2,7", 0), of("3, 1-3", 0)), (vec![0, 1, 2, 7], vec![1, 2, 3]));
-        for wrong in ["", "x", "8", "3-1", "0-8", "1,,2", "-1"] {
+        for wrong in ["", " ", "x", "8", "3-1", "0-8", "1,,2", "1, ,2", "0-3 4", "-1"] {
             let error = chosen(wrong, 0, &homes).expect_err(wrong).to_string();
             assert!(error.contains("from 0 to 7"), "{error}");
         }
