@@ -41,8 +41,7 @@ run() {
 }
 
 # Most tests wait: for threads, sockets, processes. Those of these crates (but `two_cores`, on real threads), and the
-# examples in the documentation, compute alone, and do so in the time that the others leave: as class idle they delay
-# nobody.
+# examples in the documentation, compute alone, and do so in the time that the others leave: class idle delays no other.
 computing=(core/stack core/wire lab/bench lab/queueing lab/world)
 
 if [ "$*" = --workspace ]; then

@@ -357,7 +357,7 @@ pub trait Elastic {
     /// Ends what [`arm`](Self::arm) began.
     fn disarm(&mut self);
 
-    /// Runs `body` on the queue pairs, which nobody else touches meanwhile.
+    /// Runs `body` on the queue pairs, which no other thread touches meanwhile.
     fn with_queues<R>(&mut self, body: impl FnOnce(&mut QueueSet<Self::Nic>) -> R) -> R;
 
     /// The whole cycle with an application that is linked in: a crossing is a function call.

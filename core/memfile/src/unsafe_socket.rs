@@ -15,9 +15,9 @@ const INT_BYTES: socklen_t = size_of::<c_int>() as socklen_t;
 /// Has the kernel refuse messages with descriptors to a socket, or to a listening one's connections: the sender gets
 /// `EPERM` (`SO_PASSRIGHTS`, Linux 6.16).
 ///
-/// Without it a peer can send descriptors along with its messages, though nobody receives them. Who drops such a message
-/// closes them for the last time, and that can block: for an hour, where one is a TCP socket with `SO_LINGER` and bytes
-/// that nobody takes.
+/// Without it a peer can send descriptors along with its messages, though its receiver takes none. Dropping such a
+/// message closes them for the last time, and that can block: for an hour, where one is a TCP socket with `SO_LINGER` and
+/// bytes that its peer does not take.
 ///
 /// # Errors
 /// `ENOPROTOOPT`: the kernel is older than that.

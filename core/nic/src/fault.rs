@@ -20,7 +20,7 @@ use clock::{DueQueue, Instant};
 use mem::{Mbuf, Pool, TxFrame};
 
 use crate::dice::Dice;
-use crate::{Armed, Capabilities, Closed, Nic, NicStats};
+use crate::{Armed, Capabilities, Closed, Nic};
 
 /// What happens to the frames of one direction, or of a link. Probabilities are per frame, 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -23,7 +23,7 @@ macro_rules! hand_on {
         fn reclaim(&mut $self, pool: &mut Pool) -> usize {
             ($inner).reclaim(pool)
         }
-        fn stats(&$self) -> NicStats {
+        fn stats(&$self) -> $crate::NicStats {
             ($inner).stats()
         }
         fn rx_backlog(&$self) -> usize {

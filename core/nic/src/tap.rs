@@ -4,7 +4,7 @@
 use clock::Instant;
 use mem::{Mbuf, Pool, TxFrame};
 
-use crate::{Armed, Capabilities, Closed, Nic, NicStats};
+use crate::{Armed, Capabilities, Closed, Nic};
 
 /// Which way a frame goes, as its host sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -195,7 +195,7 @@ pub struct PhaseTotals {
 }
 
 impl PhaseTotals {
-    /// Both together, as far as the numbers go.
+    /// Adds each counter, saturating.
     fn plus(&self, other: &Self) -> Self {
         let sum = |index: usize| self.histogram[index].saturating_add(other.histogram[index]);
         Self {
@@ -255,7 +255,7 @@ impl MigrationTotals {
         }
     }
 
-    /// Both together, as far as the numbers go.
+    /// Adds each counter, saturating.
     pub fn plus(&self, other: &Self) -> Self {
         let (counts, more) = (self.counts(), other.counts());
         Self::new(

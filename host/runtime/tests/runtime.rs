@@ -7,46 +7,34 @@ use std::time::{Duration, Instant as Wall};
 use mem::{Pool, Region};
 use nic::Nic;
 use nic::shm::{ShmConfig, ShmNic};
-use runtime::{
-    ConservingConfig, ElasticConfig, IdlePolicy, ModerationPolicy, ReadySetConfig, StackConfig,
-    WhileAway,
-};
+use runtime::{ConservingConfig, ReadySetConfig, WhileAway};
 use runtime::{RuntimeConfig, RuntimeError, Scheduler, run, run_controlled};
 use statseg::{Layout, Segment};
 use tailplane::{
-    Calls, Cookie, Event, Events, Flow, Instant, Ipv4Addr, MacAddr, Opened, Output, Protocol,
-    Server, Service,
+    Calls, Cookie, Event, Events, Flow, Instant, MacAddr, Opened, Output, Protocol, Server, Service,
 };
 
 mod common;
 
 use common::{CLIENT, Ends, SERVER, wire};
 
-struct Quiet;
+/// Does the same with each connection that says anything.
+struct Always(Flow);
 
-impl Protocol for Quiet {
+impl Protocol for Always {
     type Connection = ();
     fn open(&mut self, _: Instant, _: Opened) -> Option<()> {
         Some(())
     }
     fn receive(&mut self, _: Instant, _: &mut (), _: &[u8], _: &mut Output<'_, '_>) -> Flow {
-        Flow::Continue
+        self.0
     }
 }
 
+const MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+
 fn config(scheduler: Scheduler, realtime: Option<u8>) -> RuntimeConfig {
-    RuntimeConfig {
-        stack: StackConfig::new(Ipv4Addr::new(10, 9, 0, 1), 24, MacAddr([2, 0, 0, 0, 0, 1])),
-        elastic: ElasticConfig::default(),
-        scheduler,
-        idle: IdlePolicy::default(),
-        moderation: ModerationPolicy::default(),
-        cpus: Vec::new(),
-        realtime,
-        pool_keep: 512,
-        segment: None,
-        register: None,
-    }
+    RuntimeConfig { realtime, ..common::config(SERVER.addr, MAC, scheduler) }
 }
 
 fn refusal(scheduler: Scheduler, realtime: Option<u8>) -> RuntimeError {
@@ -54,7 +42,13 @@ fn refusal(scheduler: Scheduler, realtime: Option<u8>) -> RuntimeError {
     let (near, _far) = ShmNic::pair(&wire, &wire.far()).expect("memory");
     let config = config(scheduler, realtime);
     let stop = AtomicBool::new(false);
-    let refused = run(&config, &Region::heap(4_096), vec![near], |_| Server::new(Quiet), &stop);
+    let refused = run(
+        &config,
+        &Region::heap(4_096),
+        vec![near],
+        |_| Server::new(Always(Flow::Continue)),
+        &stop,
+    );
     refused.map(|_| ()).expect_err("it is refused")
 }
 
@@ -101,24 +95,11 @@ fn the_first_cycle_counts() {
     };
     let stop = AtomicBool::new(false);
     let ready = || stop.store(true, Ordering::Relaxed);
-    let make = |_| Server::new(Quiet);
+    let make = |_| Server::new(Always(Flow::Continue));
     let reports =
         run_controlled(&config, &region, vec![near], make, ready, None, &stop).expect("it runs");
     let shown = segment.reading().threads()[0].packets;
     assert_eq!((shown, reports[0].0.cycle.packets), (1, 1));
-}
-
-/// Closes whatever connection says anything.
-struct Curt;
-
-impl Protocol for Curt {
-    type Connection = ();
-    fn open(&mut self, _: Instant, _: Opened) -> Option<()> {
-        Some(())
-    }
-    fn receive(&mut self, _: Instant, _: &mut (), _: &[u8], _: &mut Output<'_, '_>) -> Flow {
-        Flow::Close
-    }
 }
 
 /// Opens one connection, says something, and closes once its peer has.
@@ -155,15 +136,17 @@ fn a_connection_that_only_a_timer_ends_is_no_longer_shown() {
     let [server, client] = [Region::heap(4_096), Region::heap(4_096)];
     let layout = Layout { threads: 1, groups: runtime::FLOW_GROUPS as u16, batch_max: 64 };
     let segment = Arc::new(Segment::create("time-wait", &layout).expect("memory"));
-    let mac = |last| MacAddr([2, 0, 0, 0, 0, last]);
-    let mut near_config = common::config(SERVER.addr, mac(1), Scheduler::RunToCompletion);
+    let mut near_config = config(Scheduler::RunToCompletion, None);
     near_config.segment = Some(Arc::clone(&segment));
     near_config.stack.time_wait = Duration::from_millis(300);
-    let far_config = common::config(CLIENT, mac(2), Scheduler::RunToCompletion);
+    let far_config =
+        common::config(CLIENT, MacAddr([2, 0, 0, 0, 0, 2]), Scheduler::RunToCompletion);
     let stop = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let _ends = Ends([&stop, &stop]);
-        scope.spawn(|| run(&near_config, &server, vec![near], |_| Server::new(Curt), &stop));
+        scope.spawn(|| {
+            run(&near_config, &server, vec![near], |_| Server::new(Always(Flow::Close)), &stop)
+        });
         scope.spawn(|| run(&far_config, &client, vec![far], |_| Caller::default(), &stop));
         let shows = |connections| {
             let began = Wall::now();

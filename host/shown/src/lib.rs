@@ -75,7 +75,7 @@ pub struct Shown<'a> {
     next_copy: Instant,
     /// Whether anything was done since the last copy.
     is_stale: bool,
-    /// What was told of migrations, of connections and of the stack: a timer may change them in a cycle that did
+    /// What the board shows of migrations, of connections and of the stack: a timer may change them in a cycle that did
     /// nothing else.
     moves: MigrationTotals,
     connections: u32,

@@ -24,7 +24,7 @@
 //! Nothing here judges or prints: that is the figures' business.
 
 mod activations;
-pub mod finder;
+mod finder;
 pub mod idle;
 mod linear;
 mod lots;

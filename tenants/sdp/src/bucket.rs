@@ -116,7 +116,7 @@ impl Limiter {
         Instant::from_nanos(at(&self.requests).max(at(&self.bytes)))
     }
 
-    /// Changes the limit; cores see it at their next request.
+    /// Sets the limit; cores see it at their next request.
     pub(crate) fn set(&self, limit: RateLimit) {
         self.requests.set(limit.requests_per_s, limit.burst_requests.max(1));
         self.bytes.set(limit.bytes_per_s, limit.burst_bytes);

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clock::Instant;
 use mem::{Mbuf, Pool, TxFrame};
-use nic::{Armed, Capabilities, Closed, Nic, NicStats};
+use nic::{Armed, Capabilities, Closed, Nic};
 use wire::{EtherType, EthernetRepr, IcmpRepr, Ipv4Repr, Protocol, Sum};
 
 use crate::crowd::{CLIENT, MACS, SERVER};

@@ -28,12 +28,12 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// None yet.
+    /// Before the first request; one that takes longer than `slow` counts as slow.
     pub fn new(slow: Duration) -> Self {
         Self { asked: 0, lost: 0, slow, latencies: Vec::with_capacity(1 << 16) }
     }
 
-    /// Has `ask` send the next request, and wait for its answer; false: there was none, or a wrong one.
+    /// Has `ask` send the next request, and wait for its answer: `false` where none came, or a wrong one.
     fn next(&mut self, ask: &mut impl FnMut(&[u8; BYTES]) -> bool) {
         self.asked += 1;
         let mut bytes = [0; BYTES];
@@ -54,7 +54,9 @@ impl Requests {
     ) -> Window {
         self.latencies.clear();
         let began = Instant::now();
-        (0..warm).for_each(|_| self.next(&mut ask));
+        for _ in (0..warm).take_while(|_| began.elapsed() < length) {
+            self.next(&mut ask);
+        }
         let (mut before, mut slow) = (Instant::now(), false);
         while before.duration_since(began) < length {
             self.next(&mut ask);

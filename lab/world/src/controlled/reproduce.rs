@@ -1,4 +1,4 @@
-//! What IX shows of its control plane (Figures 10 to 12, Table IV), as plain data: whoever prints it decides how.
+//! What IX shows of its control plane (Figures 10 to 12, Table IV), as plain data: its readers decide how to print it.
 //!
 //! [`run`] is one panel of Figures 10 to 12; [`table4`] is all six runs and what follows for the claims.
 
