@@ -201,7 +201,7 @@ impl<N: Nic> ElasticThread<N> {
     /// With what waits for an application that has a batch: the rest of that, and what came since.
     #[inline]
     fn with_waiting(&self, mut progress: Progress, batch: Batch) -> Progress {
-        if !matches!(batch, Batch::Lent | Batch::Withheld) {
+        if batch == Batch::Finished {
             return progress;
         }
         progress.is_lent = self.lent.is_some();
@@ -344,8 +344,14 @@ pub trait Elastic {
     /// Whether the controller has left a command in the mailbox.
     fn is_asked(&self) -> bool;
 
-    /// Arms the queue pair and looks at it once more. Returns whether the device has nothing, so that the thread may
-    /// block; if so, [`disarm`](Self::disarm) comes next. Else nothing is armed.
+    /// Whether the thread takes packets: if not, it has no room for them until its application takes events, and blocks
+    /// without a look at the device, which stays readable.
+    fn takes_packets(&self) -> bool {
+        true
+    }
+
+    /// Arms the queue pair and looks at it once more. Returns whether the device has nothing that the thread
+    /// [takes](Self::takes_packets), so that it may block; if so, [`disarm`](Self::disarm) comes next. Else nothing is armed.
     fn arm(&mut self, now: Instant) -> bool;
 
     /// Goes to sleep where all cores run on one thread, so that none leaves anything meanwhile. Returns whether it
@@ -464,6 +470,9 @@ impl<N: Nic> Elastic for ElasticThread<N> {
     }
     fn is_asked(&self) -> bool {
         self.net.migration.is_asked()
+    }
+    fn takes_packets(&self) -> bool {
+        self.net.takes_packets()
     }
     fn arm(&mut self, _now: Instant) -> bool {
         self.net.arm()

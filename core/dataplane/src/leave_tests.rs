@@ -17,6 +17,7 @@ use wire::{Endpoint, Ipv4Addr, MacAddr};
 use crate::*;
 
 pub(crate) const SERVER: Endpoint = Endpoint::new(Ipv4Addr::new(10, 0, 0, 1), 80);
+pub(crate) const DATAGRAMS: Endpoint = Endpoint::new(SERVER.addr, 53);
 pub(crate) const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 pub(crate) const CHUNKS: u32 = if cfg!(miri) { 1_536 } else { 2_048 };
 pub(crate) const CLIENT_CHUNKS: u32 = if cfg!(miri) { 512 } else { 2_048 };
@@ -164,6 +165,7 @@ pub(crate) fn shared(address: Ipv4Addr, mac: MacAddr, cores: usize) -> Arc<Share
         Secrets { rss_key: wire::MICROSOFT_KEY, isn_key: key(1), port_key: key(2), offset: 3 };
     let mut config = StackConfig::new(address, 24, mac);
     config.tcp_listen = [SERVER.port].into();
+    config.udp_bind = [DATAGRAMS.port].into();
     Arc::new(Shared::new(config, &secrets, cores as u8))
 }
 

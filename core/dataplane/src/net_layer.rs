@@ -230,10 +230,12 @@ impl<N: Nic> NetLayer<N> {
         let reclaimed = self.queues.reclaim(&mut self.pool);
         let is_moving =
             (self.migration.is_active() || self.migration.is_asked()) && self.migrate(now, is_busy);
+        let takes_packets = self.takes_packets();
         let pending = is_moving
-            || !(self.rx.is_empty() || self.is_stuck())
+            || takes_packets && !self.rx.is_empty()
             || !(self.events.is_empty() || self.is_withheld)
-            || self.stack.has_work_beside_frames()
+            || self.stack.has_work_of_its_own()
+            || takes_packets && self.stack.has_work_for_application()
             || self.relay.is_none() && !self.stack.frames().is_empty()
             || self.has_relayed()
             || self.hears_others();
@@ -262,14 +264,9 @@ impl<N: Nic> NetLayer<N> {
         }
     }
 
-    /// The application has all events that there is room for: packets wait until it takes some.
-    fn is_stuck(&self) -> bool {
-        self.is_withheld && self.events.room() == 0
-    }
-
     /// Whether something stands in the forwarding rings that can be taken.
     pub fn hears_others(&self) -> bool {
-        self.ports.has_work() && !self.is_stuck()
+        self.ports.has_work() && self.takes_packets()
     }
 
     /// Whether frames of other cores wait for this one to send them.
@@ -297,8 +294,17 @@ impl<N: Nic> NetLayer<N> {
             || self.relayed != 0 && self.ports.alive() & self.relayed != 0
     }
 
-    /// Arms the queue pair, and looks at it once more. Returns whether it has nothing, and is armed.
+    /// Whether packets are processed: they wait where the application has all events that there is room for, and takes
+    /// none.
+    pub fn takes_packets(&self) -> bool {
+        !self.is_withheld || Stack::takes_packets(&self.events)
+    }
+
+    /// Arms the queue pair, and looks at it once more. Returns whether it has nothing that would be taken, and is armed.
     pub fn arm(&mut self) -> bool {
+        if !self.takes_packets() {
+            return !self.has_relayed();
+        }
         let is_armed = self.queues.arm() == Armed::Quiet;
         if !is_armed {
             self.queues.disarm();

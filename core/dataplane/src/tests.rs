@@ -1,12 +1,14 @@
 //! Forwarding rings keep order and refuse what does not fit.
 
+use alloc::sync::Arc;
+
 use clock::{Duration, Instant};
 use domain::{Calls, Events, Service};
 use mem::{Pool, Region};
-use wire::MacAddr;
+use wire::{Endpoint, EtherType, EthernetRepr, MacAddr};
 
 use super::*;
-use crate::leave_tests::{Port, SERVER, Wire, shared};
+use crate::leave_tests::{CLIENT, DATAGRAMS, Port, SERVER, Wire, shared};
 
 /// The driver of a test: its clock stands during a cycle, and its threads do not sleep.
 impl Driver for Instant {
@@ -47,13 +49,15 @@ fn forwarded_packets_arrive_in_order() {
 #[derive(Default)]
 struct Debtor {
     batches: u32,
+    events: usize,
     has_batch: bool,
     free_at: Instant,
 }
 
 impl Service for Debtor {
-    fn on_batch(&mut self, _: Instant, _: Events<'_>, _: &mut Calls<'_>) {
+    fn on_batch(&mut self, _: Instant, events: Events<'_>, _: &mut Calls<'_>) {
         self.batches += 1;
+        self.events += events.iter().count();
         self.has_batch = true;
     }
     fn wake_at(&self) -> Option<Instant> {
@@ -71,25 +75,64 @@ impl Service for Debtor {
     }
 }
 
+/// One thread, whose frames come from `wire`.
+fn alone(wire: &Wire, region: &Arc<Region>, config: ElasticConfig) -> ElasticThread<Port> {
+    let (shared, now) = (shared(SERVER.addr, MacAddr([2, 0, 0, 0, 0, 1]), 1), Instant::ZERO);
+    let (nic, pool) = (Port::new(wire, 0, 1), Pool::new(region, 256));
+    ElasticThread::new(0, shared, nic, pool, ForwardPorts::default(), config, now)
+}
+
 /// A batch is paid for when its calls are collected: the next one waits, though more came meanwhile.
 #[test]
 fn a_service_in_debt_has_no_batch_in_the_cycle_that_collects_its_calls() {
-    let (region, wire) = (Region::heap(512), Wire::default());
+    let mut thread = alone(&Wire::default(), &Region::heap(512), ElasticConfig::default());
     let mut now = Instant::from_millis(1);
-    let mut thread = ElasticThread::new(
-        0,
-        shared(SERVER.addr, MacAddr([2, 0, 0, 0, 0, 1]), 1),
-        Port::new(&wire, 0, 1),
-        Pool::new(&region, 256),
-        ForwardPorts::default(),
-        ElasticConfig::default(),
-        now,
-    );
     let mut debtor = Debtor::default();
     for _ in 0..10_000 {
         thread.run_cycle(now, &mut debtor);
         now += Duration::from_millis(1);
     }
     assert!((9..=11).contains(&debtor.batches), "{} batches in 10 s", debtor.batches);
+    Elastic::leave(thread);
+}
+
+/// Packets that a service in debt has no room for wait in the device, and the thread sleeps until it has paid.
+#[test]
+fn a_thread_whose_service_is_in_debt_sleeps_though_packets_wait() {
+    let (region, wire) = (Region::heap(512), Wire::default());
+    let config = ElasticConfig { batch: 2, calls: 1, ..ElasticConfig::default() };
+    let mut thread = alone(&wire, &region, config);
+    let mut frame = [0; 60];
+    let ethernet = EthernetRepr {
+        dst: MacAddr([2, 0, 0, 0, 0, 1]),
+        src: MacAddr([2, 0, 0, 0, 0, 2]),
+        ethertype: EtherType::IPV4,
+    };
+    ethernet.emit(&mut frame);
+    let from = Endpoint::new(CLIENT, 9);
+    wire::emit_udp_packet(&mut frame[EthernetRepr::HEADER_LEN..], from, DATAGRAMS, b"asked");
+    wire.borrow_mut()[0].extend(core::iter::repeat_n(frame.to_vec(), 100));
+
+    let mut now = Instant::from_millis(1);
+    let mut debtor = Debtor { free_at: now + Duration::from_secs(1), ..Debtor::default() };
+    let mut cycles = 0;
+    while thread.run_cycle(now, &mut debtor).pending || !thread.sleeps(now) {
+        cycles += 1;
+        assert!(cycles < 100, "it never rests");
+    }
+    thread.disarm();
+    let waiting = wire.borrow()[0].len();
+    assert!(waiting > 50 && !thread.takes_packets(), "{waiting} packets wait in the device");
+    assert!(!thread.run_cycle(now, &mut debtor).worked);
+
+    now = debtor.free_at;
+    let progress = thread.run_cycle(now, &mut debtor);
+    assert!(progress.worked && thread.takes_packets());
+    for _ in 0..50 {
+        let progress = thread.run_cycle(now, &mut debtor);
+        assert!(progress.ready > 0 || debtor.events == 100, "what waits is shown");
+        now += Duration::from_secs(1);
+    }
+    assert_eq!((debtor.events, wire.borrow()[0].len()), (100, 0));
     Elastic::leave(thread);
 }

@@ -170,18 +170,21 @@ impl Stack {
     }
 
     /// Whether something waits that needs no packet and no timer: connections to be looked at or to be
-    /// told of again, or events that did not fit.
+    /// told of again, events that did not fit, or frames.
     pub fn has_work(&self) -> bool {
-        self.has_work_beside_frames() || !self.out.frames.is_empty()
+        self.has_work_of_its_own() || self.has_work_for_application() || !self.out.frames.is_empty()
     }
 
-    /// The same, but for frames that have not left.
-    pub fn has_work_beside_frames(&self) -> bool {
-        !self.out.pending.is_empty()
-            || !self.out.undelivered.is_empty()
+    /// Of it, what needs neither the NIC nor room for events.
+    pub fn has_work_of_its_own(&self) -> bool {
+        !self.out.pending.is_empty() || self.out.owed.len() > 0
+    }
+
+    /// Of it, what becomes events as soon as there is room for them.
+    pub fn has_work_for_application(&self) -> bool {
+        !self.out.undelivered.is_empty()
             || !self.out.late_events.is_empty()
             || !self.out.again.is_empty()
-            || self.out.owed.len() > 0
     }
 
     /// No timer fires before this moment.
@@ -194,6 +197,11 @@ impl Stack {
     /// Whether events wait for room in the array.
     pub fn has_late_events(&self) -> bool {
         !self.out.late_events.is_empty()
+    }
+
+    /// Whether `events` has room for all that a packet may cause.
+    pub fn takes_packets(events: &EventArray) -> bool {
+        events.room() >= EVENTS_PER_PACKET
     }
 
     /// Begin of step 2: events that did not fit the last batch, and connections that the application

@@ -175,6 +175,7 @@ impl Stage<'_> {
             Wake::Packet => !thread.arm(self.clock.now()),
         });
         if armed.is_quiet() {
+            let device = device.filter(|_| thread.takes_packets());
             block(device, bell.event.as_fd(), caller, span);
             thread.disarm();
         }
