@@ -14,6 +14,7 @@ set -uo pipefail
 cd "$(dirname "$0")/.." || exit 1
 
 log=$(mktemp) || exit 1
+export log
 trap 'rm -f "$log" "$log.beside"' EXIT
 
 extra_failures=0
@@ -33,9 +34,10 @@ elif [ $# -eq 0 ]; then
 fi
 
 # What is built, which binary runs and how it ended; the rest is in the log.
-progress='^ +(Compiling|Running|Doc-tests) |^test .* FAILED$|^test result: |^(error|warning)'
-case " $* " in *" -- "*) show=(--show-output) ;; *) show=(-- --show-output) ;; esac
+export progress='^ +(Compiling|Running|Doc-tests) |^test .* FAILED$|^test result: |^(error|warning)'
 run() {
+    local show=(-- --show-output)
+    case " $* " in *" -- "*) show=(--show-output) ;; *" --no-run "*) show=() ;; esac
     cargo test --no-fail-fast "$@" "${show[@]}" 2>&1 </dev/null | tee -a "$log" | grep --line-buffered -E "$progress"
     return "${PIPESTATUS[0]}"
 }
@@ -44,36 +46,37 @@ run() {
 # examples in the documentation, compute alone, and do so in the time that the others leave: class idle delays no other.
 computing=(core/stack core/wire lab/bench lab/queueing lab/world)
 
+# They are a session of their own: the kernel shares a processor between sessions first (autogroup), and a service that a
+# test starts is one too, beside which class idle alone is worth as much.
+beside() {
+    echo 19 2>/dev/null >"/proc/$$/autogroup"
+    chrt --idle --pid 0 $$ >/dev/null || renice -n 19 $$ >/dev/null
+    run --workspace "$@"
+    local first=$?
+    run --workspace --doc && return "$first"
+}
+export -f run beside
+
 if [ "$*" = --workspace ]; then
-    show=(--no-run)
-    run --workspace
+    run --workspace --no-run
     cargo_status=$?
-    show=(-- --show-output)
-    beside=() others=()
+    computing_tests=() others=()
     for test in */*/tests/*.rs */*/tests/*/main.rs cli/tests/*.rs cli/tests/*/main.rs; do
         name=${test##*/tests/} name=${name%/main.rs} name=${name%.rs}
         if [ "$name" != two_cores ] && [[ " ${computing[*]} " == *" ${test%%/tests/*} "* ]]; then
-            beside+=(--test "$name")
+            computing_tests+=(--test "$name")
         else
             others+=(--test "$name")
         fi
     done
     if [ "$cargo_status" -eq 0 ]; then
-        # A process group of its own, which an interrupt ends with this script.
-        set -m
-        {
-            log=$log.beside
-            chrt --idle --pid 0 "$BASHPID" >/dev/null || renice -n 19 "$BASHPID" >/dev/null
-            run --workspace "${beside[@]}"
-            first=$?
-            run --workspace --doc && exit "$first"
-        } &
-        group=$!
-        set +m
-        trap 'kill -TERM -- "-$group"; exit 130' INT TERM
+        log=$log.beside setsid bash -c 'beside "$@"' beside "${computing_tests[@]}" &
+        session=$!
+        # An interrupt ends it with this script.
+        trap 'kill -TERM -- "-$session"; exit 130' INT TERM
         run --workspace --lib --bins "${others[@]}"
         cargo_status=$?
-        wait "$group" || cargo_status=1
+        wait "$session" || cargo_status=1
         cat "$log.beside" >>"$log"
     fi
 else
