@@ -3,7 +3,15 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::{env, fs};
+
+/// One test at a time: a process that another one starts while a program is written keeps it busy until it is another
+/// program itself.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// Runs a copy of the command in a folder of its own, with these programs beside it: each prints its name and arguments.
 fn run(beside: &[&str], arguments: &[&str]) -> Output {
@@ -28,6 +36,7 @@ fn stdout(output: &Output) -> String {
 
 #[test]
 fn an_unknown_subcommand_is_the_laboratorys() {
+    let _turn = turn();
     let output = run(&["tailplane-lab"], &["demo", "--seconds", "3"]);
     assert_eq!(stdout(&output), "tailplane-lab demo --seconds 3");
     assert_eq!(output.status.code(), Some(7), "its exit status is the command's");
@@ -35,6 +44,7 @@ fn an_unknown_subcommand_is_the_laboratorys() {
 
 #[test]
 fn a_program_of_that_name_comes_first() {
+    let _turn = turn();
     let output = run(&["tailplane-lab", "tailplane-attack"], &["attack", "list"]);
     assert_eq!(stdout(&output), "tailplane-attack list");
     // The laboratory is not asked for what this program has.
@@ -45,6 +55,7 @@ fn a_program_of_that_name_comes_first() {
 /// A program that hands the subcommand back would be started without end.
 #[test]
 fn a_program_that_asks_for_itself_is_not_started_again() {
+    let _turn = turn();
     let folder = tempfile::tempdir().expect("a folder");
     let own = folder.path().join("tailplane");
     fs::copy(env!("CARGO_BIN_EXE_tailplane"), &own).expect("a copy");
@@ -56,6 +67,7 @@ fn a_program_that_asks_for_itself_is_not_started_again() {
 
 #[test]
 fn what_cannot_be_run_is_no_program() {
+    let _turn = turn();
     let folder = tempfile::tempdir().expect("a folder");
     let own = folder.path().join("tailplane");
     fs::copy(env!("CARGO_BIN_EXE_tailplane"), &own).expect("a copy");
@@ -67,6 +79,7 @@ fn what_cannot_be_run_is_no_program() {
 
 #[test]
 fn without_the_laboratory_the_error_says_what_to_do() {
+    let _turn = turn();
     for name in ["demo", "../demo", ""] {
         let output = run(&[], &[name]);
         let said = String::from_utf8_lossy(&output.stderr);

@@ -5,6 +5,14 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Held while a program is written, and while one is started: a process that is started meanwhile keeps the program busy
+/// until it is another program itself.
+fn turn() -> MutexGuard<'static, ()> {
+    static TURN: Mutex<()> = Mutex::new(());
+    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A directory of stand-ins that come before the real programs; removed with this value.
 struct StandIns {
@@ -24,6 +32,7 @@ impl StandIns {
     /// Adds a program of this shell text.
     fn program(self, name: &str, text: &str) -> Self {
         let file = self.path.join(name);
+        let _turn = turn();
         fs::write(&file, format!("#!/bin/sh\n{text}\n")).unwrap();
         fs::set_permissions(&file, fs::Permissions::from_mode(0o755)).unwrap();
         self
@@ -32,7 +41,8 @@ impl StandIns {
     fn run(&self, script: &str, arguments: &[&str]) -> Output {
         let repository = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let path = std::env::var("PATH").unwrap_or_default();
-        Command::new(repository.join("scripts").join(script))
+        let mut command = Command::new(repository.join("scripts").join(script));
+        command
             .args(arguments)
             .env("PATH", format!("{}:{path}", self.path.display()))
             .env("LOG", self.path.join("log"))
@@ -40,8 +50,13 @@ impl StandIns {
             .env("HOME", &self.path)
             .env_remove("TLA2TOOLS")
             .stdin(Stdio::null())
-            .output()
-            .unwrap()
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        let started = {
+            let _turn = turn();
+            command.spawn().unwrap()
+        };
+        started.wait_with_output().unwrap()
     }
 
     /// What the stand-ins wrote to `$LOG`.

@@ -3,29 +3,15 @@
 use std::fs;
 use std::net::{Shutdown, TcpStream};
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde_json::Value;
 
+use crate::harness::process::may_open;
 use crate::harness::stream::{assert_echoes, assert_end, connect};
 use crate::harness::{ECHO, Testbed, tailplane, wait_until};
 
 const CONNECTIONS: usize = 10_000;
 /// Files beside the connections: the test binary's own.
 const OTHER_FILES: u64 = 256;
-
-/// Lets this process open that many files; false, which is printed, where it may not.
-pub fn may_open(files: u64) -> bool {
-    let now = getrlimit(Resource::Nofile);
-    if now.current.is_none_or(|limit| limit >= files) {
-        return true;
-    }
-    let maximum = now.maximum.map(|limit| limit.max(files));
-    let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(files), maximum });
-    if raised.is_err() {
-        println!("skipped: this process may not open {files} files");
-    }
-    raised.is_ok()
-}
 
 #[test]
 fn ten_thousand_connections_stay_open_and_close_in_order() {

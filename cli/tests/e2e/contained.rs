@@ -11,8 +11,8 @@ use rustix::process::Signal;
 use sandbox::{Groups, Seccomp, Standing};
 use service::identity::{APPLICATION_USER, DATAPLANE_USER};
 
-use crate::deaths::{Three, kill};
-use crate::harness::process::{RUN_DIR, Running};
+use crate::deaths::kill;
+use crate::harness::process::{RUN_DIR, Running, Three};
 use crate::harness::stream::{assert_echoes, connect};
 use crate::harness::{ECHO, PATIENCE, Testbed, config, start, tailplane, wait_until};
 use crate::unsafe_scheduling::policy_of;

@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use sandbox::{Seccomp, Standing};
 use service::lab::constants::{CLIENT_INTERFACE, DATAPLANE_INTERFACE};
 
-use crate::harness::process::Running;
+use crate::harness::process::{Running, Three};
 use crate::harness::stream::{assert_echoes, connect};
 use crate::harness::{
     ECHO, PATIENCE, TemporaryDirectory, Testbed, config, start, tailplane, wait_until,
@@ -32,34 +32,6 @@ const SILENT: usize = 600;
 /// Peers that are not there any more, and their address.
 const GONE: usize = 300;
 const VANISHING: &str = "10.77.0.99/24";
-
-/// The processes of a service, by what it says of them.
-#[derive(Clone, Copy, Debug)]
-pub struct Three {
-    pub starter: u32,
-    pub dataplane: u32,
-    pub application: u32,
-}
-
-impl Three {
-    pub fn of(service: &Running) -> Self {
-        let said = service.stdout();
-        let number = |name: &str| -> u32 {
-            let after = said.split(&format!("protection {name}: pid ")).nth(1);
-            let digits = after.and_then(|after| after.split(',').next());
-            digits.and_then(|digits| digits.parse().ok()).unwrap_or_else(|| panic!("{said}"))
-        };
-        Self {
-            starter: service.id(),
-            dataplane: number("dataplane"),
-            application: number("application"),
-        }
-    }
-
-    pub fn all(self) -> [u32; 3] {
-        [self.starter, self.dataplane, self.application]
-    }
-}
 
 pub fn kill(pid: u32) {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).expect("a number of a process");
@@ -167,19 +139,19 @@ fn round(bed: &Testbed, victim: impl Fn(Three) -> u32) {
 
 #[test]
 fn the_starters_death_ends_the_others_and_resets_connections() {
-    let Some(bed) = Testbed::new("starter", 2) else { return };
+    let Some(bed) = Testbed::alone("starter", 2) else { return };
     (0..ROUNDS).for_each(|_| round(&bed, |three| three.starter));
 }
 
 #[test]
 fn the_applications_death_ends_the_others_and_resets_connections() {
-    let Some(bed) = Testbed::new("application", 2) else { return };
+    let Some(bed) = Testbed::alone("application", 2) else { return };
     (0..ROUNDS).for_each(|_| round(&bed, |three| three.application));
 }
 
 #[test]
 fn the_dataplanes_death_ends_the_others_and_resets_connections() {
-    let Some(bed) = Testbed::new("dataplane", 2) else { return };
+    let Some(bed) = Testbed::alone("dataplane", 2) else { return };
     (0..ROUNDS).for_each(|_| round(&bed, |three| three.dataplane));
     // And the next service finds all it needs.
     let service = protected(&bed);

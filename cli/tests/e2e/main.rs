@@ -7,8 +7,7 @@
 //!
 //! Root is needed, and AF_XDP. Where a test cannot run for want of them or of a client program, it
 //! prints so and passes; anything else that goes wrong is a failure. Each test has a lab and a
-//! service of its own ([`harness::Testbed`]), and they run one after the other: they share the
-//! processors. Nothing is asserted about absolute times.
+//! service of its own ([`harness::Testbed`]). Nothing is asserted about absolute times.
 
 mod clients;
 mod conformance;
@@ -18,7 +17,6 @@ mod deaths;
 mod first_service;
 mod gateway;
 mod harness;
-mod hostile_kv;
 mod leave;
 mod probe;
 mod protected;

@@ -11,7 +11,7 @@ use service::lab::{self, LabConfig};
 use crate::harness::process::{Finished, Running};
 use crate::harness::stream::{assert_echoes, connect};
 use crate::harness::{
-    ECHO, PATIENCE, TemporaryDirectory, Testbed, config, possible, start, tailplane, take_turn,
+    ECHO, PATIENCE, TemporaryDirectory, Testbed, Turn, config, possible, start, tailplane,
     wait_until,
 };
 use crate::udp;
@@ -87,7 +87,7 @@ fn what_the_machine_cannot_give_is_refused_and_leaves_nothing_behind() {
     if !possible() {
         return;
     }
-    let _turn = take_turn();
+    let _turn = Turn::beside();
     let directory = TemporaryDirectory::new();
     let prefix = LabConfig::unique("e2e-refused").prefix;
     let _removal = RemoveAtEnd(&prefix);
@@ -143,7 +143,7 @@ fn signals_end_a_run_well_and_its_lab_goes() {
     if !possible() {
         return;
     }
-    let _turn = take_turn();
+    let _turn = Turn::beside();
     let directory = TemporaryDirectory::new();
     let pages = huge_pages();
     for signal in [Signal::INT, Signal::TERM, Signal::HUP] {
@@ -170,7 +170,7 @@ fn the_first_packet_after_the_announcement_is_answered() {
     neighbor.args(["-n", bed.lab.client().name(), "neigh", "replace", "10.77.0.2", "lladdr"]);
     neighbor.args([&mac_text(DATAPLANE_MAC), "dev", CLIENT_INTERFACE, "nud", "permanent"]);
     assert!(neighbor.status().expect("iproute2").success());
-    for _ in 0..10 {
+    for _ in 0..5 {
         bed.serve("echo", 1, "");
         let socket = bed.at_client(|| {
             let socket = std::net::UdpSocket::bind("10.77.0.1:0").expect("a socket");
@@ -210,7 +210,7 @@ fn what_a_killed_run_leaves_goes_at_once() {
     if !possible() {
         return;
     }
-    let _turn = take_turn();
+    let _turn = Turn::beside();
     let directory = TemporaryDirectory::new();
     let pages = huge_pages();
     for more in ["", "domain = \"process\"\n"] {

@@ -9,7 +9,7 @@ use crate::harness::stream::{assert_echoes, connect};
 use crate::harness::{ECHO, Testbed, tailplane, wait_until};
 
 const CONNECTIONS: usize = 32;
-const ROUNDS: usize = 10;
+const ROUNDS: usize = 5;
 
 /// Runs a command beside the service. Answers what it said, and whether it went well.
 fn say(bed: &Testbed, arguments: &[&str]) -> (bool, String) {

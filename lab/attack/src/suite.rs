@@ -148,10 +148,20 @@ impl Outcome {
         self.failures.extend(measured.noticed());
     }
 
-    /// Requires that the attack took place: that it was let in, or refused with the words that are due. One that answers
-    /// the greeting with nonsense may be refused with each of the seeds that there was time for.
-    fn judge(&mut self, attack: &Attack) {
+    /// Whether nothing was attacked yet: an application that dies at a random moment may do so before it serves, and one
+    /// that answers the greeting with nonsense may be refused with each of the seeds that there was time for.
+    fn is_missing(&self, attack: &Attack) -> bool {
         let joins = matches!(attack.act, Act::Joined(_));
+        attack.refusal.is_none() && self.joined == 0 && (self.refusals.is_empty() || joins)
+    }
+
+    /// Whether another length would say nothing new.
+    fn suffices(&self, attack: &Attack, measured: &Measured) -> bool {
+        !self.failures.is_empty() || measured.noticed().is_none() && !self.is_missing(attack)
+    }
+
+    /// Requires that the attack took place: that it was let in, or refused with the words that are due.
+    fn judge(&mut self, attack: &Attack) {
         if let Some(words) = attack.refusal {
             let told = self.refusals.iter().any(|why| why.contains(words));
             if self.joined > 0 || !told {
@@ -160,7 +170,8 @@ impl Outcome {
                     self.joined, self.refusals
                 ));
             }
-        } else if self.joined == 0 && (self.refusals.is_empty() || joins) {
+        }
+        if self.is_missing(attack) {
             self.fail("no application ever joined: nothing was attacked");
         }
         if attack.name == "write-received-packets" && self.faulted == 0 {
@@ -250,7 +261,7 @@ impl Suite {
             for kind in kinds {
                 outcome = self.attack(kind, part, length, &mut measured, outcome)?;
             }
-            if measured.noticed().is_none() || !outcome.failures.is_empty() {
+            if outcome.suffices(attack, &measured) {
                 break;
             }
         }
@@ -371,6 +382,7 @@ pub fn print(outcomes: &[Outcome], out: &mut impl Write) -> std::io::Result<()> 
         "refused",
         "pings answered",
         "silence ms",
+        "end ms",
         "others lost",
         "others p99 us quiet/attacked",
         "verdict",
@@ -385,6 +397,7 @@ pub fn print(outcomes: &[Outcome], out: &mut impl Write) -> std::io::Result<()> 
             (outcome.refused + outcome.forbidden).to_string(),
             format!("{}/{}", outcome.pings_answered, outcome.pings_sent),
             outcome.silence_ms.to_string(),
+            outcome.ended_in_ms.to_string(),
             format!("{}/{}", outcome.others_lost, outcome.others_requests),
             match outcome.windows.iter().all(|many| *many >= WINDOWS_MIN) {
                 true => format!(

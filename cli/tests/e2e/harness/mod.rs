@@ -9,7 +9,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
@@ -55,11 +55,28 @@ pub fn possible() -> bool {
     false
 }
 
-/// The right to run: tests of one process go one after the other.
-pub fn take_turn() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
-    // A test that failed has given its lab back all the same.
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+/// The right to run, as long as this value lives.
+#[derive(Debug)]
+pub struct Turn {
+    _beside: Option<RwLockReadGuard<'static, ()>>,
+    _alone: Option<RwLockWriteGuard<'static, ()>>,
+}
+
+static TURN: RwLock<()> = RwLock::new(());
+
+impl Turn {
+    /// Beside others, as many as the test harness has threads, each in a lab of its own.
+    pub fn beside() -> Self {
+        // A test that failed has given its lab back all the same.
+        let turn = TURN.read().unwrap_or_else(PoisonError::into_inner);
+        Self { _beside: Some(turn), _alone: None }
+    }
+
+    /// For a test that measures, or counts what there is on the machine.
+    pub fn alone() -> Self {
+        let turn = TURN.write().unwrap_or_else(PoisonError::into_inner);
+        Self { _beside: None, _alone: Some(turn) }
+    }
 }
 
 /// Waits for something, [`PATIENCE`] at most.
@@ -188,16 +205,25 @@ pub struct Testbed {
     service: Option<Running>,
     pub lab: Lab,
     pub directory: TemporaryDirectory,
-    _turn: MutexGuard<'static, ()>,
+    _turn: Turn,
 }
 
 impl Testbed {
     /// A lab without a service; `None` where this cannot be, which is printed.
     pub fn new(tag: &str, queues: u32) -> Option<Self> {
+        Self::at_turn(tag, queues, Turn::beside)
+    }
+
+    /// The same for a test that is to be the only one.
+    pub fn alone(tag: &str, queues: u32) -> Option<Self> {
+        Self::at_turn(tag, queues, Turn::alone)
+    }
+
+    fn at_turn(tag: &str, queues: u32, take: fn() -> Turn) -> Option<Self> {
         if !possible() {
             return None;
         }
-        let turn = take_turn();
+        let turn = take();
         let config = LabConfig { queues, ..LabConfig::unique(&format!("e2e-{tag}")) };
         let lab = Lab::create(config).expect("a lab");
         Some(Self { service: None, lab, directory: TemporaryDirectory::new(), _turn: turn })
@@ -212,16 +238,13 @@ impl Testbed {
 
     /// Starts a service in the lab.
     pub fn serve(&mut self, app: &str, threads: u32, more: &str) {
-        let config = config(app, self.lab.prefix(), threads, more);
-        self.service = Some(start(&self.directory, &config));
+        let text = config(app, self.lab.prefix(), threads, more);
+        self.serve_with(&text);
     }
 
-    /// The same with a service on so many ports.
-    pub fn serve_ports(&mut self, app: &str, ports: u16, more: &str) {
-        let config = config(app, self.lab.prefix(), 1, more);
-        let ports = format!("app = \"{app}\"\nports = {ports}");
-        let config = config.replacen(&format!("app = \"{app}\""), &ports, 1);
-        self.service = Some(start(&self.directory, &config));
+    /// The same with a whole configuration.
+    pub fn serve_with(&mut self, text: &str) {
+        self.service = Some(start(&self.directory, text));
     }
 
     /// The service, where one runs.

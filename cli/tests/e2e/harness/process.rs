@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, setrlimit};
 
 use super::{PATIENCE, TemporaryDirectory};
 
@@ -133,4 +133,46 @@ impl Drop for Running {
 
 fn read(path: &PathBuf) -> String {
     String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned()
+}
+
+/// The processes of a service, by what it says of them.
+#[derive(Clone, Copy, Debug)]
+pub struct Three {
+    pub starter: u32,
+    pub dataplane: u32,
+    pub application: u32,
+}
+
+impl Three {
+    pub fn of(service: &Running) -> Self {
+        let said = service.stdout();
+        let number = |name: &str| -> u32 {
+            let after = said.split(&format!("protection {name}: pid ")).nth(1);
+            let digits = after.and_then(|after| after.split(',').next());
+            digits.and_then(|digits| digits.parse().ok()).unwrap_or_else(|| panic!("{said}"))
+        };
+        Self {
+            starter: service.id(),
+            dataplane: number("dataplane"),
+            application: number("application"),
+        }
+    }
+
+    pub fn all(self) -> [u32; 3] {
+        [self.starter, self.dataplane, self.application]
+    }
+}
+
+/// Lets this process open that many files; false, which is printed, where it may not.
+pub fn may_open(files: u64) -> bool {
+    let now = getrlimit(Resource::Nofile);
+    if now.current.is_none_or(|limit| limit >= files) {
+        return true;
+    }
+    let maximum = now.maximum.map(|limit| limit.max(files));
+    let raised = setrlimit(Resource::Nofile, Rlimit { current: Some(files), maximum });
+    if raised.is_err() {
+        println!("skipped: this process may not open {files} files");
+    }
+    raised.is_ok()
 }

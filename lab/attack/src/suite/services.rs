@@ -87,7 +87,7 @@ impl Services {
                 let seed = self.seed + (u64::from(part) << 32) + outcome.episodes;
                 self.episode(attack, scheduler, seed, &mut measured, &mut outcome)?;
             }
-            if measured.noticed().is_none() || !outcome.failures.is_empty() {
+            if outcome.suffices(attack, &measured) {
                 break;
             }
         }

@@ -28,7 +28,8 @@ fn rate(bed: &Testbed, transport: &str, close: &str, seconds: &str) -> f64 {
 }
 
 fn assert_keeps_its_rate(tag: &str, transport: &str, close: &str) {
-    let Some(mut bed) = Testbed::with(tag, "echo") else { return };
+    let Some(mut bed) = Testbed::alone(tag, 1) else { return };
+    bed.serve("echo", 1, "");
     bed.at_client(|| {
         // At these rates a kernel that closes first runs out of ports within seconds: more ports,
         // and no more than some connections in TIME-WAIT.

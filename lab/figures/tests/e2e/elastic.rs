@@ -5,7 +5,7 @@ use std::process::Command;
 
 use figures::reproduce::elastic::{self, AHEAD, PAPER, Plan};
 
-use crate::harness::{possible, take_turn, wait_until};
+use crate::harness::{Turn, possible, wait_until};
 
 /// Runs that may be disturbed.
 const RUNS_MORE: usize = 2;
@@ -22,7 +22,7 @@ fn a_load_that_steps_up_and_down_is_carried_and_the_job_goes_on() {
     if !possible() {
         return;
     }
-    let _turn = take_turn();
+    let _turn = Turn::alone();
     for policy in [AHEAD, PAPER] {
         let plan = Plan { policy, swings: 1, period_ms: 4_000, seed: 1 };
         let run = || {

@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use service::lab::{Lab, LabConfig};
 
 use crate::harness::stream::{assert_echoes, connect};
-use crate::harness::{ECHO, Testbed, config, possible, start, take_turn};
+use crate::harness::{ECHO, Testbed, Turn, config, possible, start};
 
 /// Packets that the threads of a service handed to each other, as it says at its end.
 fn forwarded(stdout: &str) -> Vec<u64> {
@@ -20,7 +20,7 @@ fn forwarded(stdout: &str) -> Vec<u64> {
 
 #[test]
 fn a_service_of_two_threads_gets_each_connections_packets_where_it_is_at_home() {
-    let Some(bed) = Testbed::new("steered", 2) else { return };
+    let Some(bed) = Testbed::alone("steered", 2) else { return };
     for domain in ["inline", "process"] {
         let more = format!("domain = \"{domain}\"\n");
         let service = start(&bed.directory, &config("echo", bed.lab.prefix(), 2, &more));
@@ -59,7 +59,7 @@ fn flow_groups_move_under_load_and_nothing_is_lost_or_reordered() {
     if !possible() {
         return;
     }
-    let _turn = take_turn();
+    let _turn = Turn::alone();
     let lab = lab();
     let word_every = Some(Duration::from_micros(60));
     let found = move_all(&lab, Table::Probed, word_every);
@@ -80,7 +80,7 @@ fn groups_without_packets_do_not_wait_for_a_timer() {
     if !possible() {
         return;
     }
-    let _turn = take_turn();
+    let _turn = Turn::alone();
     let lab = lab();
     let moved = move_all(&lab, Table::Probed, None).migrations;
     assert!(moved.probed * 10 >= moved.completed * 9, "{moved:?}");

@@ -1,15 +1,21 @@
 //! Clients of the key-value service that ask for more than they read, or never finish a request: the service
 //! stays within its memory, and a client beside them is answered throughout.
 
+#[allow(dead_code)]
+#[path = "e2e/harness/mod.rs"]
+mod harness;
+
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use crate::deaths::Three;
-use crate::harness::process::Running;
-use crate::harness::stream::{Buffers, abort, connect, connect_with};
-use crate::harness::{KV, Testbed, at, is_full, wait_until};
+use harness::process::{Running, Three, may_open};
+use harness::stream::{Buffers, abort, connect, connect_with};
+use harness::{KV, Testbed, at, config, is_full, wait_until};
+
+/// The command that these tests run.
+pub const PROGRAM: &str = env!("CARGO_BIN_EXE_tailplane");
 
 /// Connections that ask for a value of 1 MiB some 32,000 times each, and never read.
 const AMPLIFIERS: usize = 1_000;
@@ -200,15 +206,16 @@ fn p99_ratio(good: &mut Client) -> f64 {
 
 fn hostile_clients(domain: &str) {
     let half_lines = if is_full() { HALF_LINES_FULL } else { HALF_LINES };
-    if !crate::connections::may_open((AMPLIFIERS + HALF_LINES) as u64 + 512) {
+    if !may_open((AMPLIFIERS + HALF_LINES) as u64 + 512) {
         return;
     }
-    let Some(mut bed) = Testbed::new("hostile-kv", 1) else { return };
+    let Some(mut bed) = Testbed::alone("hostile-kv", 1) else { return };
     let more = format!(
         "domain = \"{domain}\"\n[memory]\nchunks = {CHUNKS}\nhuge_pages = \"no\"\n[kv]\n\
          memory_mb = {MEMORY_MB}\nconnection_memory_mb = {CONNECTION_MEMORY_MB}\n{CONFIG}"
     );
-    bed.serve_ports("kv", PORTS, &more);
+    let text = config("kv", bed.lab.prefix(), 1, &more);
+    bed.serve_with(&text.replacen("app = \"kv\"", &format!("app = \"kv\"\nports = {PORTS}"), 1));
     let processes = processes(bed.service().expect("a service runs"), domain);
     let value = vec![b'v'; (1 << 20) - 100];
     let large =
