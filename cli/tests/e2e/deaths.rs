@@ -25,7 +25,7 @@ use crate::harness::{
 const AT_ONCE: Duration = Duration::from_secs(5);
 const CONNECTIONS: usize = 8;
 /// Kills of each process.
-const ROUNDS: u64 = 4;
+const ROUNDS: u64 = 3;
 /// Kills of a dataplane whose peers are silent, and these peers.
 const SILENT_ROUNDS: u64 = 2;
 const SILENT: usize = 600;

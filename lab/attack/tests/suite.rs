@@ -64,7 +64,7 @@ fn attacks() -> usize {
 #[test]
 fn an_application_of_the_process_domain_hurts_nobody_but_itself() {
     let _turn = turn();
-    let ran = output(&["suite", "--seconds", "0.5"]);
+    let ran = output(&["suite", "--seconds", "0.25"]);
     assert_passed(&ran);
 }
 

@@ -41,3 +41,18 @@ impl Bystander {
         })
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_answer_is_the_loss_of_one_request() {
+        let mut bystander = Bystander::new().expect("both connect");
+        bystander.rig.caller.set_request(b"asked", b"wrong");
+        assert!(bystander.rig.exchange_all().is_err());
+        bystander.window(Duration::from_millis(2));
+        assert!(bystander.requests.asked > u64::from(WARM));
+        assert_eq!(bystander.requests.lost, 0);
+    }
+}

@@ -230,6 +230,7 @@ impl<S: Service> Rig<S> {
         done: impl Fn(&Caller) -> bool,
     ) -> Result<(), RigError> {
         let (mut stalled, mut last) = (0u32, (0, 0));
+        let failed = self.caller.failures;
         let mut moved_at = Instant::now();
         while !done(&self.caller) {
             self.round(measured);
@@ -240,7 +241,7 @@ impl<S: Service> Rig<S> {
             }
             last = present;
             let is_stalled = stalled > STALLED_ROUNDS && moved_at.elapsed() > STALLED_FOR;
-            if is_stalled || self.caller.failures > 0 {
+            if is_stalled || self.caller.failures > failed {
                 return Err(self.error(doing));
             }
         }
