@@ -15,7 +15,7 @@ cd "$(dirname "$0")/.." || exit 1
 
 log=$(mktemp) || exit 1
 export log
-trap 'rm -f "$log" "$log.beside" "$log.failed"' EXIT
+trap 'rm -f "$log" "$log.beside" "$log.serving" "$log.failed"' EXIT
 
 extra_failures=0
 if [ "${1:-}" = --room ]; then
@@ -42,7 +42,10 @@ run() {
 
 # These measure how little an attack disturbs others, and have the machine to themselves. Tests are named rather than
 # packages: without one of the packages, others are built with other features, and once more.
-measuring=(suite hostile_kv)
+measuring=(suite hostile_kv measured)
+# Those of the first kind serve clients in labs, those of the second wait for processes, in other places: both at once.
+serving=(e2e)
+waiting=(control daemon endpoint load sdp_bench tunnel)
 # Most tests wait: for threads, sockets, processes. Those of these crates (but `two_cores`, on real threads), the examples
 # in the documentation, lint and specification compute alone, and do so in the time that the others leave: class idle
 # delays no other. They are a session of their own, since the kernel shares a processor between sessions first
@@ -64,27 +67,37 @@ export -f run beside
 if [ "$*" = --workspace ]; then
     run --workspace --no-run
     cargo_status=$?
-    alone=() computing_tests=() others=()
+    declare -A kinds=() tests=()
     for test in */*/tests/*.rs */*/tests/*/main.rs cli/tests/*.rs cli/tests/*/main.rs; do
         name=${test##*/tests/} name=${name%/main.rs} name=${name%.rs}
-        if [[ " ${measuring[*]} " == *" $name "* ]]; then
-            alone+=(--test "$name")
-        elif [ "$name" != two_cores ] && [[ " ${computing[*]} " == *" ${test%%/tests/*} "* ]]; then
-            computing_tests+=(--test "$name")
-        else
-            others+=(--test "$name")
+        kind=others
+        [[ " ${computing[*]} " != *" ${test%%/tests/*} "* ]] || kind=computing
+        [ "$name" != two_cores ] || kind=others
+        for each in measuring serving waiting; do
+            declare -n names=$each
+            [[ " ${names[*]} " != *" $name "* ]] || kind=$each
+        done
+        if [ "${kinds[$name]:-$kind}" != "$kind" ]; then
+            echo "test: two tests are named $name, of different kinds: rename $test" >&2
+            exit 2
         fi
+        [ -n "${kinds[$name]:-}" ] || tests[$kind]+=" --test $name"
+        kinds[$name]=$kind
     done
     if [ "$cargo_status" -eq 0 ]; then
-        run --workspace "${alone[@]}"
-        cargo_status=$?
-        failed=$log.failed log=$log.beside setsid bash -c 'beside "$@"' beside "${computing_tests[@]}" &
-        session=$!
-        # An interrupt ends it with this script.
-        trap 'kill -TERM -- "-$session"; exit 130' INT TERM
-        run --workspace --lib --bins "${others[@]}" || cargo_status=1
-        wait "$session" || cargo_status=1
-        cat "$log.beside" >>"$log"
+        sessions=()
+        # An interrupt ends them with this script.
+        trap 'for session in "${sessions[@]}"; do kill -TERM -- "-$session"; done; exit 130' INT TERM
+        run --workspace ${tests[measuring]} || cargo_status=1
+        failed=$log.failed log=$log.beside setsid bash -c 'beside "$@"' beside ${tests[computing]} &
+        sessions+=($!)
+        log=$log.serving setsid bash -c 'run "$@"' run --workspace ${tests[serving]} &
+        sessions+=($!)
+        run --workspace ${tests[waiting]} || cargo_status=1
+        wait "${sessions[1]}" || cargo_status=1
+        run --workspace --lib --bins ${tests[others]} || cargo_status=1
+        wait "${sessions[0]}" || cargo_status=1
+        cat "$log.beside" "$log.serving" >>"$log"
         [ -e "$log.failed" ] && extra_failures=$(wc -l <"$log.failed")
     fi
 else

@@ -25,7 +25,7 @@ use crate::*;
 type Attack = (&'static str, fn(&Path, &AtomicBool) -> u64, fn(&PlaneReport) -> u64);
 
 /// How long an attack lasts, at the least.
-const ATTACK: Duration = Duration::from_millis(300);
+const ATTACK: Duration = Duration::from_millis(200);
 /// Attackers at a time.
 const ATTACKERS: usize = 2;
 
