@@ -98,7 +98,7 @@ if [ "$*" = --workspace ]; then
         run --workspace --lib --bins ${tests[others]} || cargo_status=1
         wait "${sessions[0]}" || cargo_status=1
         cat "$log.beside" "$log.serving" >>"$log"
-        [ -e "$log.failed" ] && extra_failures=$(wc -l <"$log.failed")
+        [ ! -e "$log.failed" ] || extra_failures=$(wc -l <"$log.failed")
     fi
 else
     run "$@"

@@ -46,12 +46,12 @@ fn output(arguments: &[&str]) -> Output {
 /// Requires that each attack passed.
 fn assert_passed(ran: &Output) {
     let text = |bytes| String::from_utf8_lossy(bytes).into_owned();
-    let told = format!("{}\n{}", text(&ran.stdout), text(&ran.stderr));
+    let said = format!("{}\n{}", text(&ran.stdout), text(&ran.stderr));
     let (passed, others): (Vec<_>, Vec<_>) =
-        told.lines().partition(|line| line.ends_with(": passed"));
+        said.lines().partition(|line| line.ends_with(": passed"));
     let others: Vec<_> = others.into_iter().filter(|line| !line.starts_with('│')).collect();
     assert!(ran.status.success(), "{}\n{}", ran.status, others.join("\n"));
-    assert_eq!(passed.len(), attacks(), "{told}");
+    assert_eq!(passed.len(), attacks(), "{said}");
 }
 
 /// How many attacks there are on dataplanes and services.
