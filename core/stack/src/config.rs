@@ -58,8 +58,9 @@ pub struct StackConfig {
     pub fin_wait: Duration,
     /// Received checksums need not be verified: the device has done it.
     pub rx_checksums_verified: bool,
-    /// ICMP errors and resets that answer stray packets, per second and core (RFC 1812 §4.3.2.8).
-    pub stray_replies_per_second: u32,
+    /// Resets that answer segments of no connection, per second and core, to the peers of one of 256 classes; as many ICMP
+    /// errors and as many ICMP echoes (RFC 1812 §4.3.2.8). A secret hash classes the peers.
+    pub answers_per_second: u32,
     /// The key of the hash before the device's indirection table, where it has one: flow groups are its entries
     /// then. `None`: a secret one (`Secrets`), and frames may come anywhere.
     pub rss_key: Option<RssKey>,
@@ -104,7 +105,7 @@ impl StackConfig {
             max_time_wait: 1 << 16,
             fin_wait: Duration::from_secs(60),
             rx_checksums_verified: false,
-            stray_replies_per_second: 1000,
+            answers_per_second: 1000,
             rss_key: None,
             policy: NetworkPolicy::default(),
         }

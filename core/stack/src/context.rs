@@ -12,6 +12,7 @@ use wire::{
     MacAddr, Protocol,
 };
 
+use crate::budget::{Answer, AnswerBudget};
 use crate::elsewhere::Elsewhere;
 use crate::neighbors::Neighbor;
 use crate::shared::{FLOW_GROUPS, Shared};
@@ -22,6 +23,8 @@ use crate::wheel::Wheel;
 
 /// Bytes of an Ethernet and an IPv4 header without options.
 pub(crate) const LINK_AND_IP: usize = EthernetRepr::HEADER_LEN + Ipv4Repr::HEADER_LEN;
+/// log2 of the nanoseconds in a tick of our timestamp clock: about a millisecond (RFC 7323 §5.4 allows 1 ms to 1 s).
+pub(crate) const STAMP_SHIFT: u32 = 20;
 /// Frames that wait for a link address, per core.
 const MAX_UNRESOLVED: usize = 64;
 /// How long a frame waits for a link address.
@@ -86,9 +89,8 @@ pub(crate) struct Outbox {
     /// Calls on connections whose flow group is at home elsewhere, for whoever carries them there.
     pub elsewhere: Elsewhere,
     pub unresolved: Unresolved,
-    /// Replies to stray packets that may still be sent in the current second.
-    pub stray_budget: u32,
-    pub stray_second: u64,
+    /// Answers to strangers in the current second.
+    answers: AnswerBudget,
     /// The neighbour that was looked up last: a batch mostly goes to one.
     pub last_hop: (Ipv4Addr, MacAddr, Instant),
     /// Headers of an established segment, to whom, and of which moment.
@@ -113,8 +115,7 @@ impl Outbox {
             kept: alloc::vec![0; FLOW_GROUPS],
             elsewhere: Elsewhere::default(),
             unresolved: Unresolved::default(),
-            stray_budget: 0,
-            stray_second: u64::MAX,
+            answers: AnswerBudget::default(),
             last_hop: (Ipv4Addr::UNSPECIFIED, nobody, Instant::ZERO),
             template: {
                 let headers = EstablishedTemplate::new(nobody, nobody, Ipv4Addr::UNSPECIFIED, 0);
@@ -198,19 +199,12 @@ impl Context<'_> {
         self.out.min_time_wait_due = self.out.min_time_wait_due.min(tick);
     }
 
-    /// Whether one more reply to a stray packet is allowed in this second.
-    pub fn may_answer_stray(&mut self) -> bool {
-        let second = self.now.as_millis() / 1000;
-        if second != self.out.stray_second {
-            self.out.stray_second = second;
-            self.out.stray_budget = self.shared.config.stray_replies_per_second;
-        }
-        if self.out.stray_budget == 0 {
-            self.stats.stray_replies_limited += 1;
-            return false;
-        }
-        self.out.stray_budget -= 1;
-        true
+    /// Whether a stranger at `peer` may be answered once more in this second.
+    pub fn may_answer(&mut self, answer: Answer, peer: Ipv4Addr) -> bool {
+        let (second, most) = (self.now.as_millis() / 1000, self.shared.config.answers_per_second);
+        let is_allowed = self.out.answers.takes(answer, peer, second, most, &self.shared.port_key);
+        self.stats.answers_limited += u64::from(!is_allowed);
+        is_allowed
     }
 
     /// The link address to which packets for `destination` go. Asks for it where it is not known.
@@ -251,10 +245,16 @@ impl Context<'_> {
         Some(())
     }
 
-    /// Our timestamp clock: about a millisecond a tick (RFC 7323 §5.4 allows 1 ms to 1 s).
+    /// The low bits of the time in ticks of the timestamp clock.
+    #[inline]
+    pub fn clock(&self) -> u32 {
+        (self.now.as_nanos() >> STAMP_SHIFT) as u32
+    }
+
+    /// Our timestamp of this moment (RFC 7323 §5.4).
     #[inline]
     pub fn timestamp(&self) -> u32 {
-        ((self.now.as_nanos() >> 20) as u32).wrapping_add(self.shared.timestamp_offset)
+        self.clock().wrapping_add(self.shared.timestamp_offset)
     }
 
     fn resolve_slow(&mut self, destination: Ipv4Addr) -> Option<MacAddr> {

@@ -3,6 +3,7 @@
 use mem::Mbuf;
 use wire::{IcmpRepr, IcmpView, Ipv4Addr, Protocol, UnreachableCode, copy_and_sum};
 
+use crate::budget::Answer;
 use crate::context::Context;
 use crate::input::quotation;
 
@@ -12,7 +13,8 @@ pub(crate) fn arrive(mbuf: Mbuf, at: usize, len: usize, src: Ipv4Addr, ctx: &mut
     let message = mbuf.bytes().get(at..at + len).unwrap_or(&[]);
     match IcmpView::parse(message).map(|view| (view.repr(), view)) {
         Ok((IcmpRepr::EchoRequest { ident, seq }, view)) => {
-            let is_sent = send(IcmpRepr::EchoReply { ident, seq }, view.data(), src, ctx);
+            let is_sent = ctx.may_answer(Answer::Echo, src)
+                && send(IcmpRepr::EchoReply { ident, seq }, view.data(), src, ctx);
             ctx.stats.icmp_echoes += u64::from(is_sent);
         }
         // Errors about our own packets are soft (RFC 5461): retransmission copes, or gives up.
@@ -34,7 +36,7 @@ pub(crate) fn unreachable(
     to: Ipv4Addr,
     ctx: &mut Context<'_>,
 ) {
-    if !ctx.may_answer_stray() {
+    if !ctx.may_answer(Answer::IcmpError, to) {
         return;
     }
     let quoted = quotation(frame.bytes());

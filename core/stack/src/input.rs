@@ -136,6 +136,10 @@ fn parse_link(
         stats.not_for_us += 1;
         return Ok(Parsed::Drop);
     }
+    // RFC 7126 §4.3: a route of the sender's choice is dropped, as is what it brings.
+    if ip.is_source_routed() {
+        return Err(WireError::Malformed);
+    }
     if ip.is_fragment() {
         stats.fragments += 1;
         return Ok(Parsed::Drop);

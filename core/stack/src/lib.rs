@@ -24,6 +24,7 @@ extern crate alloc;
 
 mod again;
 mod arp;
+mod budget;
 pub mod config;
 mod context;
 mod elsewhere;

@@ -27,7 +27,7 @@ macro_rules! counters {
 counters! {
     /// Frames that were no packet for us, or of a protocol that we do not speak.
     not_for_us,
-    /// Frames dropped because a header or a length was wrong.
+    /// Frames dropped because a header or a length was wrong, or the sender asked for a route of its own.
     malformed,
     /// Packets dropped for a wrong checksum.
     bad_checksum,
@@ -59,6 +59,10 @@ counters! {
     tcp_unacceptable,
     /// Challenge ACKs sent (RFC 5961).
     tcp_challenge_acks,
+    /// Segments without data that were not accepted, and not answered as another one had been just before.
+    tcp_answers_limited,
+    /// Time-outs that were spurious: the segments had arrived (RFC 3522, RFC 5682).
+    tcp_spurious_timeouts,
     /// Resets sent.
     tcp_resets_out,
     /// Resets received and obeyed.
@@ -96,8 +100,8 @@ counters! {
     arp_replies_out,
     /// Packets dropped because the next hop's link address is not known yet.
     unresolved_drops,
-    /// Replies to stray packets that the rate limit withheld.
-    stray_replies_limited,
+    /// Resets, ICMP errors and ICMP echoes that were not sent, as there had been too many in one second.
+    answers_limited,
     /// Packets not sent for want of packet memory or room towards the NIC.
     tx_dropped,
 }

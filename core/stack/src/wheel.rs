@@ -51,8 +51,10 @@ pub fn ticks(duration: core::time::Duration) -> u64 {
     nanos.div_ceil(1 << TICK_SHIFT).max(1)
 }
 
-/// What a connection knows of its entries: at most two, the earlier one first.
+/// What a connection knows of its entries: at most two, the earlier one first. Packed: a connection's two cache lines
+/// have no byte to spare.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(C, packed(2))]
 pub struct TimerEntries {
     /// Low bits of the ticks at which they fire.
     first: u32,
@@ -84,18 +86,14 @@ impl TimerEntries {
     /// An entry fired at `tick`. Answers whether it is one that is known: it is not any more.
     #[inline]
     pub fn take(&mut self, tick: u32) -> bool {
-        match *self {
-            Self { known: 1.., first, .. } if first == tick => {
-                self.first = self.second;
-                self.known -= 1;
-                true
-            }
-            Self { known: 2, second, .. } if second == tick => {
-                self.known = 1;
-                true
-            }
-            _ => false,
+        let Self { first, second, known } = *self;
+        if known > 0 && first == tick {
+            self.first = second;
+        } else if known < 2 || second != tick {
+            return false;
         }
+        self.known = known - 1;
+        true
     }
 }
 

@@ -170,6 +170,26 @@ impl<'a> Ipv4View<'a> {
         self.header_len() + self.payload.len()
     }
 
+    /// Whether the sender chose the route, also that of the answer (RFC 791 §3.1, loose and strict source route).
+    pub fn is_source_routed(&self) -> bool {
+        const END: u8 = 0;
+        const NOP: u8 = 1;
+        const LOOSE: u8 = 131;
+        const STRICT: u8 = 137;
+        let mut rest = self.options;
+        while let [kind, after @ ..] = rest {
+            rest = match (*kind, after) {
+                (END, _) => return false,
+                (NOP, after) => after,
+                (LOOSE | STRICT, _) => return true,
+                // A length below that of its own two bytes leads nowhere.
+                (_, [len, ..]) if *len >= 2 => rest.get(usize::from(*len)..).unwrap_or(&[]),
+                _ => return false,
+            };
+        }
+        false
+    }
+
     /// The header's options, not interpreted.
     #[inline]
     pub fn options(&self) -> &'a [u8] {

@@ -218,7 +218,7 @@ impl<'d> World<'d> {
         let mut config = StackConfig::new(SERVER, 8, mac(1));
         config.tcp_listen = LISTEN.to_vec();
         config.udp_bind = BOUND.to_vec();
-        config.stray_replies_per_second = u32::MAX;
+        config.answers_per_second = u32::MAX;
         config.policy = policy.clone();
         let shared = Arc::new(Shared::new(config, &secrets(), CORES as u8));
         let loop_config = LoopbackConfig { ring_frames: 256, ..LoopbackConfig::default() };

@@ -7,19 +7,32 @@ use super::conn::{Cold, Conn, Flags, Place};
 use super::fields::Segment;
 use super::newreno::{self, Action};
 use super::output::{self, sequence_len};
-use super::rtt;
+use super::{rtt, spurious};
 use crate::context::Context;
 
-/// What the acknowledgment means for the rest of the segment.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Verdict {
-    /// Go on with the segment's data.
-    Continue,
-    /// It acknowledges what was never sent, or is far too old: drop it (an ACK has been asked for).
-    Drop,
+/// Whether SEG.ACK is one that the peer may send. A segment with another one is dropped, and answered: it acknowledges
+/// what was never sent, or is older than any window that the peer announced and can only be a blind guess
+/// (RFC 5961 §5.2).
+#[inline]
+pub(crate) fn is_acceptable(
+    place: Place,
+    conn: &mut Conn,
+    cold: &mut Cold,
+    segment: &Segment,
+    ctx: &mut Context<'_>,
+) -> bool {
+    if segment.ack.after(conn.snd_nxt) {
+        output::answer(place, conn, cold, segment.payload_len > 0, ctx);
+        return false;
+    }
+    if conn.snd_una - segment.ack > conn.snd_wnd.max(1 << 16) as i32 {
+        output::challenge(place, conn, cold, ctx);
+        return false;
+    }
+    true
 }
 
-/// Processes SEG.ACK of a synchronized connection.
+/// Processes an acceptable SEG.ACK of a synchronized connection.
 #[inline]
 pub(crate) fn process(
     place: Place,
@@ -27,21 +40,10 @@ pub(crate) fn process(
     cold: &mut Cold,
     segment: &Segment,
     ctx: &mut Context<'_>,
-) -> Verdict {
+) {
     let ack = segment.ack;
-    if ack.after(conn.snd_nxt) {
-        conn.flags.set(Flags::ACK_NOW);
-        output::note_pending(conn, place, ctx);
-        return Verdict::Drop;
-    }
     if ack.after(conn.snd_una) {
-        advance(place, conn, cold, segment, ctx);
-        return Verdict::Continue;
-    }
-    // RFC 5961 §5.2: older than any window that we announced can only be a blind guess.
-    if conn.snd_una - ack > conn.snd_wnd.max(1 << 16) as i32 {
-        output::challenge(place, conn, ctx);
-        return Verdict::Drop;
+        return advance(place, conn, cold, segment, ctx);
     }
     let window = (segment.window as u32) << conn.snd_wscale;
     // RFC 5681 §2: outstanding data, no payload, no SYN or FIN, same ACK, same window.
@@ -51,11 +53,18 @@ pub(crate) fn process(
         && window == conn.snd_wnd
         && !segment.flags.intersects(TcpFlags::SYN.union(TcpFlags::FIN));
     let opened = update_window(conn, segment);
-    if conn.flags.has(Flags::PERSIST) {
+    if conn.flags.has(Flags::PERSIST) || conn.snd_wnd == 0 {
         // The prober was answered: the peer lives.
         conn.backoff = conn.backoff.min(6);
+        cold.retries = 0;
+    }
+    if opened && conn.flags.has(Flags::TAKEN_BACK) {
+        newreno::resend_all(conn, cold);
     }
     if duplicate {
+        if conn.flags.has(Flags::FRTO) {
+            spurious::refute(conn);
+        }
         if newreno::on_duplicate_ack(conn, cold) == Action::RetransmitFirst {
             ctx.stats.tcp_fast_retransmits += 1;
             output::retransmit_first(conn, cold, ctx);
@@ -64,7 +73,6 @@ pub(crate) fn process(
     } else if opened {
         window_opened(place, conn, cold, 0, ctx);
     }
-    Verdict::Continue
 }
 
 /// SND.WND, if the segment is newer than what set it last. Answers whether it grew.
@@ -76,9 +84,11 @@ pub(crate) fn update_window(conn: &mut Conn, segment: &Segment) -> bool {
         return false;
     }
     let window = (segment.window as u32) << conn.snd_wscale;
+    // Of two segments without data the window alone says which is the later one: the larger, unless it was taken back
+    // altogether. Where the order was the other one, probes find the window open.
     let newer = segment.ack.after(conn.snd_una)
         || segment.seq.after(conn.snd_wl1)
-        || (segment.seq == conn.snd_wl1 && window > conn.snd_wnd);
+        || (segment.seq == conn.snd_wl1 && (window > conn.snd_wnd || window == 0));
     if !newer {
         return false;
     }
@@ -99,25 +109,32 @@ fn advance(
     let flight_before = conn.flight();
     let acked = (segment.ack - conn.snd_una) as u32;
     update_window(conn, segment);
-    let bytes = acknowledge(conn, segment.ack, ctx);
+    let bytes = acknowledge(conn, segment, ctx);
+    if conn.flags.has(Flags::TAKEN_BACK) {
+        newreno::resend_all(conn, cold);
+    }
+    if conn.flags.has(Flags::UNDO) {
+        spurious::on_ack(conn, cold, segment, acked, ctx);
+    }
     if newreno::on_ack(conn, cold, acked, flight_before) == Action::RetransmitFirst {
         output::retransmit_first(conn, cold, ctx);
     }
     window_opened(place, conn, cold, bytes, ctx);
 }
 
-/// Moves SND.UNA to `ack`, with what follows from it for the send queue, the round-trip time and
+/// Moves SND.UNA to SEG.ACK, with what follows from it for the send queue, the round-trip time and
 /// the retransmission timer. Answers the payload bytes that are newly acknowledged.
 #[inline(always)]
-pub(crate) fn acknowledge(conn: &mut Conn, ack: SeqNumber, ctx: &mut Context<'_>) -> u32 {
-    let acked = (ack - conn.snd_una) as u32;
-    conn.snd_una = ack;
-    let (controls, sample) = release_acked(conn, ctx);
-    if let Some(sent_at) = sample {
-        rtt::sample(conn, ctx.now.as_nanos().saturating_sub(sent_at));
-    } else if !conn.flags.has(Flags::RECOVERY) {
-        // Karn: no sample, but the peer answers, so the next time-out counts from the start.
-        conn.backoff = 0;
+pub(crate) fn acknowledge(conn: &mut Conn, segment: &Segment, ctx: &mut Context<'_>) -> u32 {
+    let acked = (segment.ack - conn.snd_una) as u32;
+    conn.snd_una = segment.ack;
+    let (controls, last) = release_acked(conn, ctx);
+    match last {
+        Some(Sent { at_ns, once: true }) => {
+            rtt::sample(conn, ctx.now.as_nanos().saturating_sub(at_ns));
+        }
+        Some(Sent { at_ns, once: false }) => rtt::sample_by_timestamp(conn, segment, at_ns, ctx),
+        None => {}
     }
     // RFC 6298 §5.2 and §5.3.
     if conn.flight() == 0 {
@@ -128,10 +145,19 @@ pub(crate) fn acknowledge(conn: &mut Conn, ack: SeqNumber, ctx: &mut Context<'_>
     acked - controls.min(acked)
 }
 
-/// Frees the segments that are acknowledged. Answers how many SYN and FIN were among them, and when
-/// (in nanoseconds) the last one was sent if that can be a sample of the round-trip time (Karn's algorithm).
+/// When one of the segments that an acknowledgment covers was last sent.
+#[derive(Clone, Copy)]
+struct Sent {
+    /// The latest of their transmissions.
+    at_ns: u64,
+    /// Whether none of them was sent twice (Karn's algorithm).
+    once: bool,
+}
+
+/// Frees the segments that are acknowledged. Answers how many SYN and FIN were among them, and when the last of them
+/// was sent.
 #[inline(always)]
-fn release_acked(conn: &mut Conn, ctx: &mut Context<'_>) -> (u32, Option<u64>) {
+fn release_acked(conn: &mut Conn, ctx: &mut Context<'_>) -> (u32, Option<Sent>) {
     // Nearly always one segment of data, and all of it.
     if let Some(meta) = conn.sent.front()
         && SeqNumber(meta.seq) + meta.len as u32 == conn.snd_una
@@ -139,16 +165,16 @@ fn release_acked(conn: &mut Conn, ctx: &mut Context<'_>) -> (u32, Option<u64>) {
         && let Some(retained) = conn.sent.pop()
     {
         ctx.pool.release(retained);
-        return (0, (meta.transmissions == 1).then_some(meta.sent_at_ns));
+        return (0, Some(Sent { at_ns: meta.sent_at_ns, once: meta.transmissions == 1 }));
     }
     release_any(conn, ctx)
 }
 
 /// As [`release_acked`], for any number of any kind.
 #[inline(never)]
-fn release_any(conn: &mut Conn, ctx: &mut Context<'_>) -> (u32, Option<u64>) {
+fn release_any(conn: &mut Conn, ctx: &mut Context<'_>) -> (u32, Option<Sent>) {
     let una = conn.snd_una;
-    let (mut controls, mut sample, mut ambiguous) = (0, None, false);
+    let (mut controls, mut last, mut once) = (0, None::<u64>, true);
     while let Some(meta) = conn.sent.front() {
         let seq = SeqNumber(meta.seq);
         let len = sequence_len(&meta);
@@ -159,13 +185,13 @@ fn release_any(conn: &mut Conn, ctx: &mut Context<'_>) -> (u32, Option<u64>) {
             break;
         }
         controls += len - meta.len as u32;
-        ambiguous |= meta.transmissions > 1;
-        sample = Some(meta.sent_at_ns);
+        once &= meta.transmissions == 1;
+        last = last.max(Some(meta.sent_at_ns));
         if let Some(retained) = conn.sent.pop() {
             ctx.pool.release(retained);
         }
     }
-    (controls, if ambiguous { None } else { sample })
+    (controls, last.map(|at_ns| Sent { at_ns, once }))
 }
 
 /// A segment was acknowledged in part, by a peer that cut it.

@@ -59,7 +59,7 @@ impl State {
 
 /// One bit each.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub struct Flags(u16);
+pub struct Flags(u32);
 
 impl Flags {
     /// Both ends agreed on timestamps (RFC 7323 §3).
@@ -94,6 +94,14 @@ impl Flags {
     pub const FIN_WANTED: Self = Self(1 << 14);
     /// The connection was opened by us.
     pub const ACTIVE: Self = Self(1 << 15);
+    /// Cold: at `answered_at` a segment was answered that needed no answer for the connection's sake.
+    pub const ANSWERED: Self = Self(1 << 16);
+    /// Cold: `undo` has what a time-out changed, which may turn out to be spurious (RFC 3522).
+    pub const UNDO: Self = Self(1 << 17);
+    /// New data was sent after a time-out, to find out whether it was spurious (RFC 5682 §2.1, step 2b).
+    pub const FRTO: Self = Self(1 << 18);
+    /// A time-out found the window taken back: what was in flight is lost.
+    pub const TAKEN_BACK: Self = Self(1 << 19);
 
     /// Whether any bit of `other` is set.
     #[inline]
@@ -125,6 +133,9 @@ impl Flags {
         Self(self.0 | other.0)
     }
 }
+
+/// Payload bytes of the segments of a peer that names no other number (RFC 9293 §3.7.1).
+pub(crate) const DEFAULT_MSS: u16 = 536;
 
 /// Where a connection lives.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -174,8 +185,10 @@ pub struct Conn {
     pub rcv_wscale: u8,
     /// Duplicate acknowledgments in a row (RFC 5681 §2).
     pub dup_acks: u8,
-    /// Full segments received since the last acknowledgment.
-    pub unacked_segments: u8,
+    /// Payload bytes of the largest segment received, in units of 64, rounded down; at first those of [`DEFAULT_MSS`].
+    pub rcv_mss_64: u8,
+    /// Payload bytes of a full segment.
+    pub mss: u16,
     /// RCV.NXT.
     pub rcv_nxt: SeqNumber,
     /// Right edge of the window that was announced: never moves back.
@@ -188,8 +201,6 @@ pub struct Conn {
     pub last_ack_sent: SeqNumber,
     /// Its entries in the timing wheel.
     pub(crate) timer: TimerEntries,
-    /// Payload bytes of a full segment.
-    pub mss: u16,
     /// Low bits of the tick at which the acknowledgment is due.
     pub ack_at: u16,
 
@@ -215,6 +226,8 @@ pub struct Conn {
     pub rttvar_4: u32,
     /// Low bits of the tick at which the retransmission timer fires.
     pub rtx_at: u32,
+    /// When the peer last sent an acceptable segment, in ticks of the timestamp clock.
+    pub heard_at: u32,
     /// Segments sent and not acknowledged, in sequence.
     pub(crate) sent: RetainedQueue,
 }
@@ -227,8 +240,25 @@ impl Conn {
     #[inline]
     pub fn new(generation: u32, flow: FlowKey) -> Self {
         // The peer's segments have 536 bytes where it does not tell otherwise (RFC 9293 §3.7.1).
-        Self { generation, flow, ssthresh: u32::MAX, mss: 536, ..Self::default() }
+        let rcv_mss_64 = (DEFAULT_MSS / 64) as u8;
+        Self {
+            generation,
+            flow,
+            ssthresh: u32::MAX,
+            mss: DEFAULT_MSS,
+            rcv_mss_64,
+            ..Self::default()
+        }
     }
+}
+
+/// What a time-out has changed, to be restored where it was spurious.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Undo {
+    /// Slow start threshold before, at least what was in flight (RFC 4015 §3.2, pipe_prev).
+    pub ssthresh: u32,
+    /// Our timestamp in the first segment that was sent again (RFC 3522 §3.2, RetransmitTS).
+    pub timestamp: u32,
 }
 
 /// What only unusual segments touch.
@@ -248,6 +278,14 @@ pub struct Cold {
     pub stalled_until: SeqNumber,
     /// Low bits of the tick since which it has; meaningful while a timer that fired has found no progress.
     pub stalled_since: u32,
+    /// SND.UNA at the last time-out: `retries` counts those since it moved.
+    pub retried_una: SeqNumber,
+    /// Time-outs in a row that have brought no progress.
+    pub retries: u8,
+    /// See [`Flags::ANSWERED`]; in ticks of the timestamp clock.
+    pub answered_at: u32,
+    /// See [`Flags::UNDO`].
+    pub(crate) undo: Undo,
     /// Our initial sequence number.
     pub iss: SeqNumber,
     /// The peer's FIN came and the application has not been told.

@@ -3,7 +3,7 @@
 use mem::Want;
 use wire::{Endpoint, SeqNumber, Sum, TcpFlags};
 
-use super::conn::{Conn, Flags, State};
+use super::conn::{Conn, DEFAULT_MSS, Flags, State};
 use super::fields::Segment;
 use super::group::FlowGroup;
 use super::newreno::initial_window;
@@ -13,8 +13,6 @@ use crate::context::Context;
 use crate::policy::{Direction, Transport};
 use crate::shared::Shared;
 
-/// What a peer gets that names no MSS (RFC 9293 §3.7.1).
-const DEFAULT_MSS: u16 = 536;
 /// Between the numbers of an old connection and those of the one that takes its place out of
 /// TIME-WAIT: more than a window without scale.
 const REUSE_GAP: u32 = 1 << 17;
@@ -72,6 +70,7 @@ pub(crate) fn arrive(
     adopt_options(conn, segment, ctx.shared);
     conn.rcv_nxt = segment.seq + 1;
     conn.last_ack_sent = conn.rcv_nxt;
+    conn.heard_at = ctx.clock();
     conn.snd_wl1 = segment.seq;
     conn.snd_wnd = segment.window as u32;
     cold.iss = iss;

@@ -1,7 +1,7 @@
 //! TCP (RFC 9293), one mechanism a file.
 //!
 //! `conn` is the state, `group` owns it and finds it through `table`. `segment` is the arrival of a segment and calls, in the
-//! order of RFC 9293 §3.10.7.4, `ack` (with `rtt` and `newreno`), `receive` (with `reassembly`) and
+//! order of RFC 9293 §3.10.7.4, `ack` (with `rtt`, `newreno` and `spurious`), `receive` (with `reassembly`) and
 //! `close`; `listen` and `connect` open; `output` sends, and `reset` what belongs to no connection and what is
 //! `owed`; `timers` fires; `calls` executes the application's batched system calls. `predicted` is the short way through
 //! `segment`, `ack` and `receive` for the segment that an established connection expects.
@@ -27,5 +27,6 @@ pub(crate) mod receive;
 pub(crate) mod reset;
 pub(crate) mod rtt;
 pub(crate) mod segment;
+pub(crate) mod spurious;
 pub(crate) mod table;
 pub(crate) mod timers;

@@ -90,13 +90,19 @@ pub(crate) fn on_duplicate_ack(conn: &mut Conn, cold: &mut Cold) -> Action {
 
 /// The retransmission timer fired (RFC 5681 §3.1: loss window of one segment).
 pub(crate) fn on_timeout(conn: &mut Conn, cold: &mut Cold) {
-    // Only the first time-out of a row tells what the path holds (RFC 5681 §3.1, last paragraph).
-    if conn.backoff == 0 {
+    // Only the first time-out of a row tells what the path holds (RFC 5681 §3.1, last paragraph), and that of a SYN
+    // nothing.
+    if cold.retries == 0 && conn.state.is_synchronized() {
         conn.ssthresh = half_flight(conn);
     }
     conn.cwnd = conn.mss as u32;
     conn.dup_acks = 0;
-    conn.flags.clear(Flags::RECOVERY);
+    resend_all(conn, cold);
+}
+
+/// Takes all that is in flight as lost: it is sent again from its beginning, as far as the windows allow.
+pub(crate) fn resend_all(conn: &mut Conn, cold: &mut Cold) {
+    conn.flags.clear(Flags::RECOVERY.and(Flags::TAKEN_BACK));
     conn.flags.set(Flags::TIMEOUT_RECOVERY);
     cold.recover = conn.snd_nxt;
     cold.resend = conn.snd_una;
@@ -116,6 +122,7 @@ pub(crate) fn send_window(conn: &Conn) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tcp::conn::State;
     use wire::SeqNumber;
 
     fn conn(flight: u32) -> (Conn, Cold) {
@@ -124,6 +131,7 @@ mod tests {
             cwnd: 10_000,
             snd_wnd: 1 << 20,
             snd_nxt: SeqNumber(flight),
+            state: State::Established,
             ..Conn::new(0, wire::FlowKey::default())
         };
         (conn, Cold::default())
@@ -171,7 +179,7 @@ mod tests {
         let (mut conn, mut cold) = conn(10_000);
         on_timeout(&mut conn, &mut cold);
         assert_eq!((conn.cwnd, conn.ssthresh), (1000, 5000));
-        conn.backoff = 1;
+        cold.retries = 1;
         conn.snd_nxt = SeqNumber(1000);
         on_timeout(&mut conn, &mut cold);
         assert_eq!(conn.ssthresh, 5000, "kept on the second time-out in a row");

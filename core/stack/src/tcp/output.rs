@@ -159,7 +159,6 @@ fn syn_options_and_window(
 #[inline]
 pub(crate) fn acknowledged(conn: &mut Conn) {
     conn.flags.clear(Flags::ACK_DUE.and(Flags::ACK_NOW).and(Flags::ACK_ARMED));
-    conn.unacked_segments = 0;
     conn.last_ack_sent = conn.rcv_nxt;
 }
 
@@ -330,7 +329,7 @@ pub(crate) fn note_pending(conn: &mut Conn, place: Place, ctx: &mut Context<'_>)
 
 /// Sends again what a time-out declared lost, then what waits, as far as the windows allow.
 pub(crate) fn pump(place: Place, conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) {
-    if conn.flags.has(Flags::TIMEOUT_RECOVERY) {
+    if conn.flags.are(Flags::TIMEOUT_RECOVERY, Flags::TIMEOUT_RECOVERY.and(Flags::FRTO)) {
         resend_lost(conn, cold, ctx);
     }
     if conn.flags.has(Flags::UNSENT) {
@@ -556,13 +555,39 @@ pub(crate) fn flush(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
     group.schedule(slot, ctx);
 }
 
-/// A challenge ACK (RFC 5961): tells an honest peer where we are, and a blind attacker nothing.
-/// Limited with the other replies to strays.
+/// Shortest time between two answers to segments that carry no data and need none: about half a second.
+const ANSWER_INTERVAL: u32 = 477;
+
+/// Acknowledges a segment that was not accepted (RFC 9293 §3.10.7.4; RFC 5961, challenge ACKs). Answers to segments without
+/// data are limited for each connection: two ends that disagree would answer each other for ever, and a limit
+/// that connections shared would let one peer find out what another does (CVE-2016-5696). Data is always
+/// acknowledged, as the peer may have missed the acknowledgment before. Answers whether it will be.
 #[cold]
-pub(crate) fn challenge(place: Place, conn: &mut Conn, ctx: &mut Context<'_>) {
-    if ctx.may_answer_stray() {
-        ctx.stats.tcp_challenge_acks += 1;
-        conn.flags.set(Flags::ACK_NOW);
-        note_pending(conn, place, ctx);
+pub(crate) fn answer(
+    place: Place,
+    conn: &mut Conn,
+    cold: &mut Cold,
+    has_data: bool,
+    ctx: &mut Context<'_>,
+) -> bool {
+    if !has_data {
+        let now = ctx.clock();
+        let since = now.wrapping_sub(cold.answered_at);
+        if conn.flags.has(Flags::ANSWERED) && since < ANSWER_INTERVAL {
+            ctx.stats.tcp_answers_limited += 1;
+            return false;
+        }
+        conn.flags.set(Flags::ANSWERED);
+        cold.answered_at = now;
     }
+    conn.flags.set(Flags::ACK_NOW);
+    note_pending(conn, place, ctx);
+    true
+}
+
+/// A challenge ACK (RFC 5961): tells an honest peer where we are, and a blind attacker nothing.
+#[cold]
+pub(crate) fn challenge(place: Place, conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) {
+    let is_sent = answer(place, conn, cold, false, ctx);
+    ctx.stats.tcp_challenge_acks += u64::from(is_sent);
 }

@@ -27,6 +27,7 @@ const UNUSUAL: Flags = Flags::UNSENT
     .and(Flags::OUT_OF_ORDER)
     .and(Flags::RECOVERY)
     .and(Flags::TIMEOUT_RECOVERY)
+    .and(Flags::TAKEN_BACK)
     .and(Flags::PERSIST)
     .and(Flags::FIN_WANTED);
 
@@ -123,6 +124,7 @@ fn take(
     {
         conn.ts_recent = stamp.value;
     }
+    conn.heard_at = ctx.clock();
     let acked = (segment.ack - conn.snd_una) as u32;
     let flight_before = conn.flight();
     let mut bytes = 0;
@@ -132,7 +134,7 @@ fn take(
         conn.snd_wl1 = segment.seq;
     }
     if acked > 0 {
-        bytes = ack::acknowledge(conn, segment.ack, ctx);
+        bytes = ack::acknowledge(conn, segment, ctx);
         conn.dup_acks = 0;
         newreno::grow(conn, acked, flight_before);
     }

@@ -4,7 +4,7 @@ use domain::EventRecord;
 use mem::{Mbuf, Want};
 use wire::{SeqNumber, TcpFlags};
 
-use super::conn::{Cold, Conn, Flags, Place, State};
+use super::conn::{Cold, Conn, DEFAULT_MSS, Flags, Place, State};
 use super::fields::Segment;
 use super::group::FlowGroup;
 use super::output::note_pending;
@@ -92,14 +92,22 @@ fn may_keep(conn: &Conn, cold: &Cold, seq: SeqNumber, ctx: &Context<'_>) -> bool
     !(holds && cold.held_buffers >= MAX_HELD_BUFFERS) && ctx.pool.allows(want)
 }
 
-/// Counts a segment of `payload_len` bytes towards the next acknowledgment: at the latest the second
-/// full one asks for it (RFC 9293 §3.8.6.3).
-#[inline]
+/// Counts a segment of `payload_len` bytes, which RCV.NXT does not include yet, towards the next acknowledgment: it is
+/// due at once where there are as many bytes as in two of the peer's full segments (RFC 9293 §3.8.6.3, RFC 5681 §4.2).
+#[inline(always)]
 pub(crate) fn count_segment(conn: &mut Conn, payload_len: u32) {
-    let full = payload_len >= conn.mss as u32;
-    // Saturating: a device without room can keep acknowledgments back for long.
-    conn.unacked_segments = conn.unacked_segments.saturating_add(full as u8);
-    conn.flags.set(if conn.unacked_segments >= 2 { Flags::ACK_NOW } else { Flags::ACK_DUE });
+    let unacknowledged = (conn.rcv_nxt - conn.last_ack_sent) as u32 + payload_len;
+    // Nearly always: what is larger than two of the smallest is looked at.
+    let is_due = unacknowledged >= 2 * u32::from(DEFAULT_MSS / 64 * 64)
+        && fills_two_segments(conn, payload_len, unacknowledged);
+    conn.flags.set(if is_due { Flags::ACK_NOW } else { Flags::ACK_DUE });
+}
+
+#[inline(never)]
+fn fills_two_segments(conn: &mut Conn, payload_len: u32, unacknowledged: u32) -> bool {
+    let units = (payload_len / 64).min(u8::MAX.into()) as u8;
+    conn.rcv_mss_64 = conn.rcv_mss_64.max(units);
+    unacknowledged >= 2 * 64 * u32::from(conn.rcv_mss_64)
 }
 
 /// Bytes that continue the stream: to the application, or kept for it.

@@ -4,12 +4,14 @@ use wire::{Endpoint, Ipv4Addr, Protocol, SeqNumber, Sum, TcpFlags, TcpOptions, T
 
 use super::fields::Segment;
 use super::owed::Reset;
+use crate::budget::Answer;
 use crate::context::Context;
 
 /// Answers a segment that makes no sense with the reset of RFC 9293 §3.10.7.1.
 #[cold]
 pub(crate) fn send_reset(segment: &Segment, ctx: &mut Context<'_>) {
-    if segment.flags.contains(TcpFlags::RST) || !ctx.may_answer_stray() {
+    let is_reset = segment.flags.contains(TcpFlags::RST);
+    if is_reset || !ctx.may_answer(Answer::Reset, segment.flow.remote_addr()) {
         return;
     }
     let (seq, ack, flags) = if segment.flags.contains(TcpFlags::ACK) {

@@ -1,6 +1,8 @@
 //! Round-trip time and the retransmission time-out (RFC 6298).
 
-use super::conn::Conn;
+use super::conn::{Conn, Flags};
+use super::fields::Segment;
+use crate::context::{Context, STAMP_SHIFT};
 use crate::ticks::{Ticks, UNIT_SHIFT};
 use crate::wheel::TICK_SHIFT;
 
@@ -12,7 +14,7 @@ const GRANULARITY: u32 = (1 << UNITS_PER_TICK_SHIFT) + 1;
 /// The longest round-trip time that is believed: 137 s.
 const MAX_RTT: u64 = 1 << 27;
 
-/// Takes a sample of the round-trip time (RFC 6298 §2.2 and §2.3; alpha 1/8, beta 1/4). A new
+/// Takes a sample of the round-trip time (RFC 6298 §2.2 and §2.3; alpha 1/8, beta 1/4), in nanoseconds. A new
 /// sample ends the back-off.
 #[inline]
 pub(crate) fn sample(conn: &mut Conn, rtt_ns: u64) {
@@ -27,6 +29,36 @@ pub(crate) fn sample(conn: &mut Conn, rtt_ns: u64) {
         conn.srtt_8 = conn.srtt_8 - conn.srtt_8 / 8 + rtt;
     }
     conn.backoff = 0;
+}
+
+/// An acknowledgment came of what was sent more than once, the last time at `sent_at_ns`: Karn's algorithm allows no
+/// sample. Where the echoed timestamp says which transmission it answers there is one (RFC 7323 §4.1). Else, and
+/// without timestamps, the back-off stays until something is acknowledged that was sent once (RFC 6298 §5.7).
+#[inline(never)]
+pub(crate) fn sample_by_timestamp(
+    conn: &mut Conn,
+    segment: &Segment,
+    sent_at_ns: u64,
+    ctx: &Context<'_>,
+) {
+    let Some(stamp) = segment.timestamp.filter(|_| conn.flags.has(Flags::TIMESTAMPS)) else {
+        return;
+    };
+    let since_last_ns = ctx.now.as_nanos().saturating_sub(sent_at_ns);
+    let age = ctx.timestamp().wrapping_sub(stamp.echo);
+    if u64::from(age) <= (since_last_ns >> STAMP_SHIFT) + 1 {
+        return sample(conn, since_last_ns);
+    }
+    // An earlier transmission: its acknowledgment took long, or was lost, and the last transmission brought it once
+    // more, with the old timestamp (RFC 7323 §5.3, R2 before R3). That would be no round trip, and each loss would make the
+    // time-out a multiple of what it was. Where the last transmission may be what was answered, there is no sample, and a
+    // back-off of one doubling stays, in case that it was not.
+    let usual = (conn.srtt_8 / 8 + conn.rttvar_4).max(ctx.shared.ticks.rto_min);
+    let age_ns = u64::from(age) << STAMP_SHIFT;
+    match since_last_ns >> UNIT_SHIFT > u64::from(usual) && age_ns >> UNIT_SHIFT <= MAX_RTT {
+        true => sample(conn, age_ns),
+        false => conn.backoff = conn.backoff.min(1),
+    }
 }
 
 /// The time-out in ticks, back-off included (RFC 6298 §2.3 to §2.5, §5.5).

@@ -72,10 +72,12 @@ fn syn_sent(group: &mut FlowGroup, slot: u32, segment: &Segment, ctx: &mut Conte
     conn.state = State::Established;
     conn.flags.set(Flags::ACK_NOW);
     ctx.stats.tcp_connected += 1;
+    conn.last_ack_sent = conn.rcv_nxt;
+    conn.heard_at = ctx.clock();
     let plain = Segment { seq: segment.seq + 1, ..*segment };
     // The window of a SYN is not scaled.
     let scale = core::mem::take(&mut conn.snd_wscale);
-    let _ = ack::process(place, conn, cold, &plain, ctx);
+    ack::process(place, conn, cold, &plain, ctx);
     conn.snd_wscale = scale;
     conn.flags.set(Flags::ACCEPTED);
     let (cookie, window, handle) = (conn.cookie, conn.credit(), conn.handle(place));
@@ -98,7 +100,7 @@ fn syn_received(
     }
     let opens = segment.flags.contains(TcpFlags::ACK)
         && !segment.flags.intersects(TcpFlags::RST.union(TcpFlags::SYN))
-        && !is_old(conn, segment)
+        && !is_old(conn, segment, ctx)
         && acceptable(conn, segment);
     // What does not open must not come to its ACK below either: with our SYN acknowledged no timer
     // would run for the connection any more.
@@ -131,11 +133,10 @@ fn synchronized(
 ) {
     let (place, conn, cold) = group.at(slot);
     let reset = segment.flags.contains(TcpFlags::RST);
-    if (is_old(conn, segment) && !reset) || !acceptable(conn, segment) {
+    if (is_old(conn, segment, ctx) && !reset) || !acceptable(conn, segment) {
         ctx.stats.tcp_unacceptable += 1;
         if !reset {
-            conn.flags.set(Flags::ACK_NOW);
-            output::note_pending(conn, place, ctx);
+            output::answer(place, conn, cold, segment.payload_len > 0, ctx);
         }
         return ctx.pool.free(mbuf);
     }
@@ -145,22 +146,24 @@ fn synchronized(
             obey_reset(group, slot, segment, ctx)
         } else {
             // RFC 5961 §4: never reset because of a SYN.
-            output::challenge(place, conn, ctx);
+            output::challenge(place, conn, cold, ctx);
         };
     }
-    if !segment.flags.contains(TcpFlags::ACK) {
+    if !segment.flags.contains(TcpFlags::ACK)
+        || !ack::is_acceptable(place, conn, cold, segment, ctx)
+    {
         return ctx.pool.free(mbuf);
     }
-    // RFC 7323 §4.3 (2).
+    conn.heard_at = ctx.clock();
+    // RFC 7323 §4.3 (2). Behind the acknowledgment: a stranger who guesses only the window must not move what is
+    // echoed, or old segments of the peer would be refused from then on (CVE-2005-0356).
     if let Some(stamp) = segment.timestamp
         && conn.flags.has(Flags::TIMESTAMPS)
         && segment.seq.before_eq(conn.last_ack_sent)
     {
         conn.ts_recent = stamp.value;
     }
-    if ack::process(place, conn, cold, segment, ctx) == ack::Verdict::Drop {
-        return ctx.pool.free(mbuf);
-    }
+    ack::process(place, conn, cold, segment, ctx);
     if !close::after_ack(group, slot, ctx) {
         return ctx.pool.free(mbuf);
     }
@@ -171,23 +174,30 @@ fn synchronized(
     receive::data(group, slot, segment, mbuf, ctx);
 }
 
+/// Silence of the peer after which TS.Recent says nothing any more (RFC 7323 §5.5), in units of 2^20 ns: 2,000 s, in
+/// which even a clock of microseconds does not turn round half.
+const PAWS_SILENCE: u32 = 1_907_349;
+
 /// PAWS (RFC 7323 §5.3 R1), which comes before the test of the sequence number.
 #[inline]
-fn is_old(conn: &Conn, segment: &Segment) -> bool {
+fn is_old(conn: &Conn, segment: &Segment, ctx: &Context<'_>) -> bool {
     conn.flags.has(Flags::TIMESTAMPS)
         && segment
             .timestamp
             .is_some_and(|stamp| (stamp.value.wrapping_sub(conn.ts_recent) as i32) < 0)
+        && ctx.clock().wrapping_sub(conn.heard_at) < PAWS_SILENCE
 }
 
-/// The four cases of RFC 9293 §3.10.7.4, first.
+/// The four cases of RFC 9293 §3.10.7.4, first. A segment without data may also stand at the right edge of the window: a
+/// peer that has filled the window acknowledges from there, and if it was lost what filled it, nothing else that the peer
+/// sends would be heard until it is sent again.
 #[inline]
 fn acceptable(conn: &Conn, segment: &Segment) -> bool {
     let window = (conn.rcv_adv - conn.rcv_nxt).max(0);
     let ahead = segment.seq - conn.rcv_nxt;
     let len = segment.sequence_len() as i32;
     if len == 0 {
-        return if window == 0 { ahead == 0 } else { ahead >= 0 && ahead < window };
+        return ahead >= 0 && ahead <= window;
     }
     let end = ahead.wrapping_add(len - 1);
     // A window of zero still takes the ACK of a segment that is right in sequence.
@@ -197,9 +207,9 @@ fn acceptable(conn: &Conn, segment: &Segment) -> bool {
 /// RFC 5961 §3.2: a reset must hit the next sequence number exactly.
 #[cold]
 fn obey_reset(group: &mut FlowGroup, slot: u32, segment: &Segment, ctx: &mut Context<'_>) {
-    let (place, conn, _) = group.at(slot);
+    let (place, conn, cold) = group.at(slot);
     if segment.seq != conn.rcv_nxt {
-        return output::challenge(place, conn, ctx);
+        return output::challenge(place, conn, cold, ctx);
     }
     ctx.stats.tcp_resets_in += 1;
     let told = conn.state.is_synchronized();

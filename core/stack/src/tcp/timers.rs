@@ -9,7 +9,7 @@ use wire::TcpFlags;
 use super::close::{abort, die};
 use super::conn::{Cold, Conn, Flags, State};
 use super::group::FlowGroup;
-use super::{close, newreno, output};
+use super::{close, newreno, output, spurious};
 use crate::context::Context;
 use crate::wheel::tick_of;
 
@@ -68,23 +68,38 @@ fn time_out(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) -> bool {
         _ => config.retries,
     };
     // While one of the flight that timed out is unacknowledged, the recovery goes on.
-    if !conn.flags.has(Flags::TIMEOUT_RECOVERY) || conn.snd_una.after_eq(cold.stalled_until) {
+    let recovers = conn.flags.has(Flags::TIMEOUT_RECOVERY.and(Flags::TAKEN_BACK));
+    if !recovers || conn.snd_una.after_eq(cold.stalled_until) {
         begin_stall(conn, cold, ctx);
     }
-    let stalled = !opening && has_stalled(conn, cold, ctx);
-    if conn.backoff >= limit || stalled {
+    if conn.snd_una != cold.retried_una {
+        (cold.retried_una, cold.retries) = (conn.snd_una, 0);
+    }
+    let stalled = !opening && has_stalled(cold, cold.retries > 0, ctx);
+    if cold.retries >= limit || stalled {
         ctx.stats.tcp_stalled += u64::from(stalled);
         give_up(group, slot, ctx);
         return false;
     }
-    newreno::on_timeout(conn, cold);
-    conn.backoff += 1;
+    // A window that was taken back is probed with the first segment that does not fit it any more: that it is not
+    // acknowledged says nothing of the path.
+    let taken_back = conn.snd_wnd == 0 && !opening;
+    if taken_back {
+        conn.flags.set(Flags::TAKEN_BACK);
+    } else {
+        if !opening {
+            spurious::on_timeout(conn, cold, ctx);
+        }
+        newreno::on_timeout(conn, cold);
+    }
+    cold.retries += 1;
+    conn.backoff = conn.backoff.saturating_add(1);
     output::arm_retransmission(conn, ctx);
     // A SYN has more time than data (RFC 9293 §3.8.3, R2).
     if conn.state != State::SynSent {
         bring_forward(conn, cold, ctx);
     }
-    if opening {
+    if opening || taken_back {
         output::retransmit_first(conn, cold, ctx);
     } else {
         output::pump(place, conn, cold, ctx);
@@ -116,11 +131,11 @@ fn begin_stall(conn: &Conn, cold: &mut Cold, ctx: &Context<'_>) {
 }
 
 /// Whether the peer has left data unacknowledged for longer than the user time-out (RFC 5482) or, where memory is
-/// short and at least one retransmission has brought nothing, than that allows.
-fn has_stalled(conn: &Conn, cold: &Cold, ctx: &Context<'_>) -> bool {
+/// short and at least one retransmission has brought nothing (`has_tried`), than that allows.
+fn has_stalled(cold: &Cold, has_tried: bool, ctx: &Context<'_>) -> bool {
     let stalled = (ctx.tick as u32).wrapping_sub(cold.stalled_since);
     stalled >= ctx.shared.ticks.user_timeout
-        || (conn.backoff > 0 && patience(ctx).is_some_and(|patience| stalled >= patience))
+        || (has_tried && patience(ctx).is_some_and(|patience| stalled >= patience))
 }
 
 /// Ticks for which data may remain unacknowledged where memory to send from is short: the fewer chunks are left,
@@ -149,13 +164,15 @@ fn probe(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
     let (place, conn, cold) = group.at(slot);
     if conn.backoff == 0 {
         begin_stall(conn, cold, ctx);
+        cold.retries = 0;
     }
-    let stalled = conn.flags.has(Flags::UNSENT) && has_stalled(conn, cold, ctx);
-    if conn.backoff >= ctx.shared.config.retries || stalled {
+    let stalled = conn.flags.has(Flags::UNSENT) && has_stalled(cold, conn.backoff > 0, ctx);
+    if cold.retries >= ctx.shared.config.retries || stalled {
         ctx.stats.tcp_stalled += u64::from(stalled);
         return abort(group, slot, DeadReason::TimedOut, ctx);
     }
-    conn.backoff += 1;
+    cold.retries += 1;
+    conn.backoff = conn.backoff.saturating_add(1);
     let seq = conn.snd_una - 1;
     // A probe that finds no room is made up for by the next one.
     let _ = output::send_bare(conn, cold, seq, TcpFlags::ACK, ctx);

@@ -230,7 +230,7 @@ fn icmp_errors_do_not_end_connections() {
 
 #[test]
 fn what_nobody_takes_is_reported_with_its_first_bytes() {
-    let mut world = World::with(|config| config.stray_replies_per_second = 5);
+    let mut world = World::with(|config| config.answers_per_second = 5);
     world.stays = true;
     let from = Endpoint::new(PEER_IP, 1_000);
     let frame = udp_frame(from, 9, &[1; 1_000]);
@@ -251,7 +251,61 @@ fn what_nobody_takes_is_reported_with_its_first_bytes() {
         world.hear_frames(&[frame.clone(), strange.clone()]);
     }
     assert_eq!(world.frames_out().len(), 3);
-    assert_eq!((world.stats().icmp_errors_out, world.stats().stray_replies_limited), (5, 17));
+    assert_eq!((world.stats().icmp_errors_out, world.stats().answers_limited), (5, 17));
+}
+
+/// Echoes, errors and resets do not take each other's place, and no peer that of another one.
+#[test]
+fn answers_to_strangers_have_separate_budgets() {
+    let mut world = World::with(|config| config.answers_per_second = 5);
+    world.stays = true;
+    let from = Endpoint::new(PEER_IP, 1_000);
+    for seq in 0..10 {
+        let request = IcmpRepr::EchoRequest { ident: 1, seq };
+        world.hear_frames(&[icmp_frame(PEER_IP, request, b"x"), udp_frame(from, 9, b"x")]);
+        let mut peer = Peer::new(seq + 1, Open::default());
+        peer.there.port = 9;
+        world.hear(&peer.syn());
+    }
+    let out = world.frames_out();
+    let count = |is: fn(&Out) -> bool| out.iter().filter(|&out| is(out)).count();
+    let echo = |out: &Out| matches!(out, Out::Icmp { repr: IcmpRepr::EchoReply { .. }, .. });
+    assert_eq!([count(echo), count(|out| matches!(out, Out::Tcp(_))), out.len()], [5, 5, 15]);
+    assert_eq!(world.stats().answers_limited, 15);
+    // All but the few that the secret hash puts into one class with that peer are answered as before.
+    let others = (10..60).map(|host| Ipv4Addr::new(10, 0, 0, host));
+    let request = IcmpRepr::EchoRequest { ident: 1, seq: 1 };
+    for other in others {
+        world.hear_frames(&[icmp_frame(other, request, b"x")]);
+    }
+    let answered = world.frames_out().len();
+    assert!((45..=50).contains(&answered), "{answered}");
+}
+
+/// RFC 7126 §4.3 and §4.4.
+#[test]
+fn source_routes_are_refused() {
+    let mut world = World::new();
+    let options: [&[u8]; 5] = [
+        &[131, 7, 4, 10, 0, 0, 9, 0],
+        &[1, 137, 7, 4, 10, 0, 0, 9],
+        &[7, 4, 0, 0, 137, 3, 4, 0],
+        // A record of the route, and a timestamp: no harm.
+        &[7, 7, 4, 0, 0, 0, 0, 0],
+        &[68, 8, 5, 0, 0, 0, 0, 0],
+    ];
+    for (index, options) in options.into_iter().enumerate() {
+        let mut frame = udp_frame(Endpoint::new(PEER_IP, 1_000), UDP_PORT, b"data");
+        frame.splice(34..34, options.iter().copied());
+        frame[14] += 2;
+        frame[17] += 8;
+        frame[24..26].fill(0);
+        let sum = wire::Sum::of(&frame[14..42]).finish();
+        frame[24..26].copy_from_slice(&sum.to_be_bytes());
+        world.hear_frames(&[frame]);
+        assert_eq!(world.told().len(), usize::from(index > 2), "{index}");
+    }
+    assert_eq!(world.stats().malformed, 3);
 }
 
 #[test]

@@ -21,6 +21,10 @@ fn a_blind_reset_is_challenged_and_an_exact_one_obeyed() {
     for guess in [2, 1_000, 65_000] {
         world.hear(&peer.seg(guess, 1).flags("R"));
         world.expect(&peer, &[". 1 ack 1"]);
+        // One answer in half a second.
+        world.hear(&peer.seg(guess, 1).flags("R"));
+        world.silent();
+        world.pass(ms(501));
     }
     assert_eq!(world.stats().tcp_challenge_acks, 3);
     // Outside of the window not even that.
@@ -41,8 +45,80 @@ fn a_syn_on_an_open_connection_is_challenged() {
     for (seq, flags) in [(1, "S"), (500, "S"), (1, "S."), (0, "S"), (500_000, "S")] {
         world.hear(&peer.seg(seq, 1).flags(flags));
         world.expect(&peer, &[". 1 ack 1"]);
+        world.pass(ms(501));
     }
     assert_eq!(world.told(), []);
+}
+
+/// A limit that connections shared would let the peer of one find out what another one answers (CVE-2016-5696).
+#[test]
+fn one_connections_challenges_leave_another_its_own() {
+    let mut world = World::new();
+    let [one, other] = [5, 6].map(|port| Peer::establish(&mut world, port, Open::default()));
+    for _ in 0..2_000 {
+        world.hear(&one.seg(1_000, 1).flags("R"));
+    }
+    world.expect(&one, &[". 1 ack 1"]);
+    assert_eq!(world.stats().tcp_answers_limited, 1_999);
+    world.hear(&other.seg(1_000, 1).flags("R"));
+    world.expect(&other, &[". 1 ack 1"]);
+}
+
+/// Two ends that disagree would answer each other for ever: without data it is one answer in half a second.
+#[test]
+fn unacceptable_segments_without_data_are_answered_twice_a_second() {
+    let mut world = World::new();
+    let peer = open(&mut world);
+    let wrong = [
+        peer.seg(400_000, 1),
+        peer.seg(1, 102),
+        peer.seg(0, 1),
+        peer.seg(1, 0u32.wrapping_sub(70_000)),
+    ];
+    for round in 0..1_000 {
+        world.hear(&wrong[round % wrong.len()]);
+        world.pass(ms(1));
+    }
+    assert_eq!(world.segments().len(), 2);
+    // Data is: its sender may have missed the acknowledgment.
+    for _ in 0..3 {
+        world.hear(&peer.seg(400_000, 1).len(10));
+        world.expect(&peer, &[". 1 ack 1"]);
+    }
+}
+
+/// A stranger who guesses a number in the window, and no acknowledgment, does not move what is echoed: the peer's own
+/// segments would look old from then on (CVE-2005-0356).
+#[test]
+fn a_segment_with_a_wrong_acknowledgment_leaves_the_timestamp_alone() {
+    let mut world = World::new();
+    let peer = Peer::establish(&mut world, 5, Open { timestamp: Some(100), ..Open::default() });
+    let (_, echo) = peer.timestamp.expect("agreed");
+    for ack in [100, 0x7000_0000, 0u32.wrapping_sub(70_000)] {
+        world.hear(&peer.seg(1, ack).ts(0x7000_0000, echo).len(10));
+        world.frames_out();
+    }
+    world.hear(&peer.seg(1, 1).len(10).ts(101, echo));
+    world.received(0, 10);
+}
+
+/// RFC 7323 §5.5: after a long silence the peer's clock may have turned round.
+#[test]
+fn timestamps_are_forgotten_after_a_long_silence() {
+    let mut world = World::new();
+    let peer = Peer::establish(&mut world, 5, Open { timestamp: Some(100), ..Open::default() });
+    let (_, echo) = peer.timestamp.expect("agreed");
+    world.pass(ms(1_990_000));
+    world.hear(&peer.seg(1, 1).len(10).ts(99, echo));
+    world.expect(&peer, &[". 1 ack 1"]);
+    world.pass(ms(11_000));
+    world.hear(&peer.seg(1, 1).len(10).ts(99, echo));
+    world.received(0, 10);
+    // From then on it counts.
+    world.hear(&peer.seg(11, 1).len(10).ts(98, echo));
+    world.received(0, 0);
+    world.hear(&peer.seg(11, 1).len(10).ts(100, echo));
+    world.received(10, 10);
 }
 
 /// RFC 5961 §5.2 and RFC 9293 §3.10.7.4.
@@ -54,10 +130,12 @@ fn data_with_an_ack_out_of_range_is_not_taken() {
     world.frames_out();
     world.hear(&peer.seg(1, 102).len(10));
     world.expect(&peer, &[". 101 ack 1"]);
-    world.hear(&peer.seg(1, 0x8000_0000).len(10));
-    world.expect(&peer, &[". 101 ack 1"]);
-    world.hear(&peer.seg(1, 0u32.wrapping_sub(70_000)).len(10));
-    world.expect(&peer, &[". 101 ack 1"]);
+    for old in [0x8000_0000, 0u32.wrapping_sub(70_000)] {
+        world.hear(&peer.seg(1, old).len(10));
+        world.expect(&peer, &[". 101 ack 1"]);
+        world.pass(ms(501));
+        world.frames_out();
+    }
     assert_eq!(world.told(), []);
     // Old, but not older than a window: taken.
     world.hear(&peer.seg(1, 0u32.wrapping_sub(60_000)).len(10));
@@ -166,8 +244,8 @@ fn broken_packets_are_counted_and_dropped() {
 }
 
 #[test]
-fn replies_to_strays_are_limited() {
-    let mut world = World::with(|config| config.stray_replies_per_second = 10);
+fn answers_to_strangers_are_limited() {
+    let mut world = World::with(|config| config.answers_per_second = 10);
     world.stays = true;
     let mut peer = Peer::new(1, Open::default());
     peer.there.port = 9;
@@ -176,7 +254,7 @@ fn replies_to_strays_are_limited() {
         world.hear(&peer.syn());
     }
     assert_eq!(world.segments().len(), 10);
-    assert_eq!(world.stats().stray_replies_limited, 20);
+    assert_eq!(world.stats().answers_limited, 20);
     world.pass(Duration::from_secs(1));
     world.hear(&peer.syn());
     assert_eq!(world.segments().len(), 1);

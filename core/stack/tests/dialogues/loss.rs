@@ -65,14 +65,14 @@ fn the_time_out_follows_the_round_trip_time_and_karn() {
     near(world.pass_until_sent(ms(60_000)), 900);
     world.expect(&peer, &[". 1:101(100) ack 1"]);
     // Karn: the acknowledgment of what was sent twice says nothing of the round trip, and the
-    // back-off ends with it.
+    // back-off stays until one does (RFC 6298 §5.7).
     world.pass(ms(10));
     world.hear(&peer.seg(1, 101));
     world.send(100);
     world.frames_out();
-    near(world.pass_until_sent(ms(60_000)), 900);
-    world.frames_out();
     near(world.pass_until_sent(ms(60_000)), 1_800);
+    world.frames_out();
+    near(world.pass_until_sent(ms(60_000)), 3_600);
     world.frames_out();
     world.hear(&peer.seg(1, 201));
     // A second sample of 300 ms: RTTVAR = 3/4 150, RTO = 300 + 450.

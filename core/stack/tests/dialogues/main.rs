@@ -30,6 +30,7 @@ mod properties;
 mod receive;
 mod register;
 mod send;
+mod spurious;
 mod support;
 mod timers;
 mod user_timeout;

@@ -357,3 +357,37 @@ fn a_blocked_device_does_not_overflow_the_count_of_segments() {
     world.settle();
     world.expect(&peer, &[". 11:21(10) ack 1", ". 21 ack 25601"]);
 }
+
+/// RFC 5681 §4.2: every second full segment, by the peer's measure of full, not by ours.
+#[test]
+fn a_stream_of_shorter_segments_is_acknowledged_as_often() {
+    for len in [536, 1_000, 1_400] {
+        let mut world = World::new();
+        let peer = Peer::establish(&mut world, 5, Open::default());
+        let mut acks = 0;
+        for index in 0..20u32 {
+            world.hear(&peer.seg(1 + index * len, 1).len(len as usize));
+            acks += world.segments().len();
+        }
+        assert_eq!(acks, 10, "{len}");
+        world.received(0, 20 * len as usize);
+    }
+}
+
+/// A peer that has filled the window acknowledges from its right edge. Where the first segment was lost, ours would be
+/// sent again until that one comes.
+#[test]
+fn an_acknowledgment_from_the_right_edge_of_the_window_counts() {
+    let mut world = World::with(|config| config.receive_window_bytes = 4_000);
+    let peer = Peer::establish(&mut world, 5, Open::default());
+    world.send(100);
+    world.frames_out();
+    world.hear(&peer.seg(2_001, 1).len(1_000));
+    world.hear(&peer.seg(3_001, 1).len(1_000));
+    world.frames_out();
+    world.hear(&peer.seg(4_001, 101));
+    assert!(matches!(world.told()[..], [Told::Sent { bytes: 100, .. }]));
+    world.hear(&peer.seg(4_002, 101));
+    assert_eq!(world.stats().tcp_unacceptable, 1);
+    world.frames_out();
+}

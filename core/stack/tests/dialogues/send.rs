@@ -277,3 +277,30 @@ fn each_neighbour_gets_what_is_sent_to_it() {
     far.reverse();
     assert_eq!(far[0].0.text(&sent[2]), ". 1:11(10) ack 1");
 }
+
+/// RFC 9293 §3.8.6.1: a window that is taken back is probed, and what it had let out is sent again once it opens: the
+/// peer lives, so that no number of retransmissions gives it up, and nothing was lost on the way.
+#[test]
+fn a_window_that_is_taken_back_is_probed_and_not_timed_out() {
+    let mut world = World::with(|config| (config.retries, config.user_timeout) = (3, None));
+    let peer = Peer::establish(&mut world, 5, Open::default());
+    for _ in 0..4 {
+        world.send(1_460);
+    }
+    world.frames_out();
+    let closed = |ack| peer.seg(1, ack).win(0);
+    world.hear(&closed(1));
+    for _ in 0..20 {
+        world.pass_until_sent(ms(100_000));
+        world.expect(&peer, &[". 1:1461(1460) ack 1"]);
+        world.hear(&closed(1));
+    }
+    assert_eq!(world.told(), []);
+    world.hear(&peer.seg(1, 1));
+    let expected =
+        [0, 1, 2, 3].map(|n| format!(". {}:{}(1460) ack 1", 1 + n * 1_460, 1_461 + n * 1_460));
+    world.expect(&peer, &expected.each_ref().map(String::as_str));
+    world.told();
+    world.hear(&peer.seg(1, 1 + 4 * 1_460));
+    assert!(matches!(world.told()[..], [Told::Sent { bytes: 5_840, .. }]));
+}

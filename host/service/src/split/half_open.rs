@@ -56,7 +56,7 @@ pub fn settle(stack: &mut StackConfig) {
     stack.policy = NetworkPolicy::default();
     (stack.rto_min, stack.rto_max) = (REPEATED_AFTER, REPEATED_AFTER);
     stack.syn_retries = SYN_RETRIES;
-    stack.stray_replies_per_second = RESETS_PER_SECOND;
+    stack.answers_per_second = RESETS_PER_SECOND;
 }
 
 /// What all threads of a farewell share.

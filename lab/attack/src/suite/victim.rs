@@ -55,7 +55,7 @@ fn config(index: usize, shares: Shares) -> RuntimeConfig {
     stack.time_wait = Duration::from_millis(1);
     stack.fin_wait = Duration::from_millis(20);
     // Pings are to be answered at any rate.
-    stack.stray_replies_per_second = 100_000;
+    stack.answers_per_second = 100_000;
     RuntimeConfig {
         stack,
         elastic: ElasticConfig::default(),

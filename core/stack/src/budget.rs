@@ -1,0 +1,104 @@
+//! Answers to strangers: resets, ICMP errors and ICMP echoes, a bounded number of each in a second (RFC 1812 §4.3.2.8,
+//! RFC 4443 §2.4 f).
+//!
+//! Each kind has its own budget, and of each kind each class of peers. A secret hash that changes every second
+//! decides which peers share a class: a peer that counts its own answers learns nothing of what was answered to
+//! another one (CVE-2016-5696, CVE-2020-25705), and one that wastes its budget leaves the others theirs.
+
+use wire::{Endpoint, Ipv4Addr};
+
+use crate::tcp::isn::keyed_hash;
+
+/// Classes of peers.
+const CLASSES: usize = 256;
+
+/// What is sent to one that no connection of ours is with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Answer {
+    /// To a segment of no connection (RFC 9293 §3.10.7.1).
+    Reset,
+    /// Destination unreachable, and other errors.
+    IcmpError,
+    /// To an echo request.
+    Echo,
+}
+
+/// See the module's comment.
+#[derive(Debug)]
+pub(crate) struct AnswerBudget {
+    second: u64,
+    /// Answers given in `second`, by kind and class.
+    given: [[u32; CLASSES]; 3],
+}
+
+impl Default for AnswerBudget {
+    fn default() -> Self {
+        Self { second: u64::MAX, given: [[0; CLASSES]; 3] }
+    }
+}
+
+impl AnswerBudget {
+    /// Whether one more answer to `peer` is allowed in `second`, of at most `most`; it is counted.
+    pub fn takes(
+        &mut self,
+        answer: Answer,
+        peer: Ipv4Addr,
+        second: u64,
+        most: u32,
+        key: &[u8; 16],
+    ) -> bool {
+        if second != self.second {
+            *self = Self { second, ..Self::default() };
+        }
+        let second = Endpoint::new(Ipv4Addr::from_bits(second as u32), 0);
+        let class = keyed_hash(key, second, Endpoint::new(peer, 0)) as usize % CLASSES;
+        let given = &mut self.given[answer as usize][class];
+        let is_allowed = *given < most;
+        *given += u32::from(is_allowed);
+        is_allowed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const KEY: [u8; 16] = [9; 16];
+
+    fn peer(number: u32) -> Ipv4Addr {
+        Ipv4Addr::from_bits(0x0a00_0000 + number)
+    }
+
+    #[test]
+    fn kinds_and_seconds_have_budgets_of_their_own() {
+        let mut budget = AnswerBudget::default();
+        let mut given = |answer, second| {
+            (0..10).filter(|_| budget.takes(answer, peer(1), second, 3, &KEY)).count()
+        };
+        assert_eq!([given(Answer::Reset, 1), given(Answer::Echo, 1)], [3, 3]);
+        assert_eq!([given(Answer::Reset, 1), given(Answer::IcmpError, 1)], [0, 3]);
+        assert_eq!(given(Answer::Reset, 2), 3);
+    }
+
+    /// Those who share the budget of one peer are few, and others in the next second.
+    #[test]
+    fn a_peer_that_spends_its_budget_leaves_others_theirs() {
+        let refused = |second| -> Vec<u32> {
+            let mut budget = AnswerBudget::default();
+            while budget.takes(Answer::Reset, peer(0), second, 100, &KEY) {}
+            let mut refused = Vec::new();
+            for number in 1..1024 {
+                if !budget.takes(Answer::Reset, peer(number), second, 100, &KEY) {
+                    refused.push(number);
+                }
+            }
+            refused
+        };
+        let [first, next] = [refused(1), refused(2)];
+        assert!((1..40).contains(&first.len()) && (1..40).contains(&next.len()));
+        assert_ne!(first, next);
+    }
+
+    extern crate std;
+    use std::vec::Vec;
+}
