@@ -26,7 +26,8 @@ pub struct StackConfig {
     pub tcp_listen: Vec<u16>,
     /// UDP ports on which datagrams are received.
     pub udp_bind: Vec<u16>,
-    /// Connections per listening port and core that may be half open or not yet accepted.
+    /// Connections per listening port and core that may be half open; what comes beyond is answered with SYN cookies
+    /// (RFC 4987). As many may be open and not accepted.
     pub backlog: u32,
     /// Connections of one elastic thread, all states.
     pub max_connections: u32,

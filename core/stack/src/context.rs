@@ -17,6 +17,7 @@ use crate::elsewhere::Elsewhere;
 use crate::neighbors::Neighbor;
 use crate::shared::{FLOW_GROUPS, Shared};
 use crate::stats::StackStats;
+use crate::tcp::backlog::{Backlog, Backlogs};
 use crate::tcp::conn::Place;
 use crate::tcp::owed::OwedResets;
 use crate::wheel::Wheel;
@@ -80,10 +81,10 @@ pub(crate) struct Outbox {
     /// When connections next want to be looked at. One for all flow groups: whose deadlines are near each
     /// other stand near each other, where a wheel for each would have its lines in no cache.
     pub wheel: Wheel,
-    /// For each flow group a tick before which no TIME-WAIT of its connections ends.
-    pub time_wait_due: Vec<u64>,
+    /// For each flow group a tick before which none of its queues is due: TIME-WAIT, half-open connections.
+    pub group_due: Vec<u64>,
     /// The earliest of them.
-    pub min_time_wait_due: u64,
+    pub min_group_due: u64,
     /// By flow group: received buffers that are kept, of all that the pool counts.
     pub kept: Vec<u32>,
     /// Calls on connections whose flow group is at home elsewhere, for whoever carries them there.
@@ -110,8 +111,8 @@ impl Outbox {
             again: VecDeque::new(),
             owed: OwedResets::default(),
             wheel: Wheel::new(tick),
-            time_wait_due: alloc::vec![u64::MAX; FLOW_GROUPS],
-            min_time_wait_due: u64::MAX,
+            group_due: alloc::vec![u64::MAX; FLOW_GROUPS],
+            min_group_due: u64::MAX,
             kept: alloc::vec![0; FLOW_GROUPS],
             elsewhere: Elsewhere::default(),
             unresolved: Unresolved::default(),
@@ -142,12 +143,12 @@ pub(crate) struct Context<'a> {
 }
 
 /// How many connections this core has, for its limits.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 pub(crate) struct Census {
     pub connections: u32,
     pub time_wait: u32,
-    /// Half open, or not yet accepted by the application.
-    pub embryonic: u32,
+    /// Those that are not the application's yet.
+    pub backlogs: Backlogs,
     /// Nobody is let in any more (`stack::leave`).
     pub leaving: bool,
 }
@@ -191,12 +192,30 @@ impl Context<'_> {
         self.out.frames.len() < self.out.max_frames
     }
 
-    /// Notes that a TIME-WAIT of `group` ends at `tick`.
+    /// Notes that a queue of `group` is due at `tick`.
     #[inline]
-    pub fn note_time_wait(&mut self, group: u16, tick: u64) {
-        let due = &mut self.out.time_wait_due[group as usize % FLOW_GROUPS];
+    pub fn note_group_due(&mut self, group: u16, tick: u64) {
+        let due = &mut self.out.group_due[group as usize % FLOW_GROUPS];
         *due = tick.min(*due);
-        self.out.min_time_wait_due = self.out.min_time_wait_due.min(tick);
+        self.out.min_group_due = self.out.min_group_due.min(tick);
+    }
+
+    /// What this core's backlog of a port holds.
+    pub fn backlog(&self, port: u16) -> Backlog {
+        self.shared.listener(port).map_or_else(Backlog::default, |at| self.census.backlogs.of(at))
+    }
+
+    /// Counts a change of a port's backlog, for the core and for the flow group.
+    pub fn count_backlog(
+        &mut self,
+        group: &mut Backlogs,
+        port: u16,
+        change: impl Fn(&mut Backlog),
+    ) {
+        if let Some(at) = self.shared.listener(port) {
+            change(group.of_mut(at));
+            change(self.census.backlogs.of_mut(at));
+        }
     }
 
     /// Whether a stranger at `peer` may be answered once more in this second.

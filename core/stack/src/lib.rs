@@ -18,7 +18,7 @@
 //! [`Stack::take_in`].
 //!
 //! IPv4, ARP, ICMP, UDP and TCP; each mechanism has its file. Not implemented: IPv6, fragments,
-//! SACK, RACK, CUBIC, DCTCP, ECN, path MTU discovery, SYN cookies, keepalive.
+//! SACK, RACK, CUBIC, DCTCP, ECN, path MTU discovery, keepalive.
 #![no_std]
 extern crate alloc;
 

@@ -110,6 +110,12 @@ impl Shared {
         self.toeplitz.hash_v4_to(self.hash_of_address, remote, remote_port, local_port)
     }
 
+    /// The place in the configuration of a port that is listened on.
+    #[inline]
+    pub(crate) fn listener(&self, port: u16) -> Option<usize> {
+        self.config.tcp_listen.iter().position(|&listening| listening == port)
+    }
+
     /// As [`flow_hash`](Self::flow_hash).
     #[inline]
     pub fn hash_of(&self, flow: FlowKey) -> u32 {

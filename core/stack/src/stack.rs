@@ -20,7 +20,7 @@ use crate::shared::{FLOW_GROUPS, Shared};
 use crate::stats::StackStats;
 use crate::tcp::conn::Place;
 use crate::tcp::group::FlowGroup;
-use crate::tcp::{close, output, predicted, receive, reset, segment, timers};
+use crate::tcp::{close, half_open, output, predicted, receive, reset, segment, timers};
 use crate::wheel::{Entry, TICK_SHIFT, tick_of};
 use crate::{again, arp, icmp, udp};
 
@@ -144,7 +144,7 @@ impl Stack {
 
     /// Connections of this core, all states.
     pub fn connections(&self) -> u32 {
-        self.census.connections
+        self.census.connections + self.census.backlogs.half_open()
     }
 
     /// Connections and bytes of their state, tables included, buffers not.
@@ -189,7 +189,7 @@ impl Stack {
 
     /// No timer fires before this moment.
     pub fn next_timer(&self) -> Option<Instant> {
-        let due = self.out.wheel.next_due().min(self.out.min_time_wait_due);
+        let due = self.out.wheel.next_due().min(self.out.min_group_due);
         let timer = (due != u64::MAX).then(|| Instant::from_nanos(due << TICK_SHIFT));
         timer.into_iter().chain(self.out.unresolved.next_look()).min()
     }
@@ -390,8 +390,8 @@ impl Stack {
             with_context!(self, now, pool, events, |ctx, groups| fire_expired(groups, sealed, ctx));
         }
         self.out.wheel.advance(tick);
-        if tick >= self.out.min_time_wait_due {
-            with_context!(self, now, pool, events, |ctx, groups| end_time_waits(groups, ctx));
+        if tick >= self.out.min_group_due {
+            with_context!(self, now, pool, events, |ctx, groups| run_group_queues(groups, ctx));
         }
     }
 
@@ -440,17 +440,19 @@ fn fire_expired(groups: &mut Groups, sealed: &mut [Sealed], ctx: &mut Context<'_
     }
 }
 
-fn end_time_waits(groups: &mut Groups, ctx: &mut Context<'_>) {
-    ctx.out.min_time_wait_due = u64::MAX;
+/// Ends TIME-WAIT, and looks at half-open connections.
+fn run_group_queues(groups: &mut Groups, ctx: &mut Context<'_>) {
+    ctx.out.min_group_due = u64::MAX;
     let mut left = TIMERS;
     for index in 0..FLOW_GROUPS {
-        if ctx.out.time_wait_due[index] <= ctx.tick
+        if ctx.out.group_due[index] <= ctx.tick
             && let Some(group) = group_mut(groups, index as u16)
         {
             left = close::end_time_wait(group, left, ctx);
-            ctx.out.time_wait_due[index] = group.time_wait_due();
+            left = half_open::run_due(group, left, ctx);
+            ctx.out.group_due[index] = group.due();
         }
-        ctx.out.min_time_wait_due = ctx.out.min_time_wait_due.min(ctx.out.time_wait_due[index]);
+        ctx.out.min_group_due = ctx.out.min_group_due.min(ctx.out.group_due[index]);
     }
 }
 

@@ -73,8 +73,13 @@ counters! {
     tcp_accepted,
     /// Connections opened by us.
     tcp_connected,
-    /// SYNs dropped because the backlog or the connection table was full.
+    /// SYNs dropped because connections that wait to be accepted fill the backlog, the connection table is full, or no
+    /// route leads back.
     tcp_syn_dropped,
+    /// SYNs answered with a cookie, as half-open connections filled the backlog.
+    tcp_cookies_out,
+    /// Handshakes whose last step found the backlog or the connection table full.
+    tcp_backlog_full,
     /// TIME-WAIT connections that ended early.
     tcp_time_wait_recycled,
     /// Payload buffers copied once more on the way out (peer with a small MSS or window, or a

@@ -38,14 +38,14 @@ impl Baggage {
     }
 
     pub fn connections(&self) -> usize {
-        self.sealed.group.table.len()
+        self.sealed.group.connections()
     }
 
     pub fn discard(mut self, pool: &mut Pool) -> u64 {
         // They are counted by no pool now, and by this one when they are given back.
         (0..self.kept).for_each(|_| pool.keep());
         let group = &mut self.sealed.group;
-        let mut untold = 0;
+        let mut untold = group.half_open.len() as u64;
         for slot in 0..group.slots.capacity() {
             untold += u64::from(close::owes_reset(group.slots.hot(slot)));
             group.release_buffers(slot, pool);

@@ -19,6 +19,7 @@ use crate::groups::{Groups, group_mut};
 use crate::shared::FLOW_GROUPS;
 use crate::tcp::close::{self, Farewell};
 use crate::tcp::conn::{Place, State};
+use crate::tcp::half_open;
 use crate::wheel::tick_of;
 
 /// Slots that are looked at in one go, so that frames leave meanwhile.
@@ -38,7 +39,7 @@ impl Stack {
         self.census.leaving = true;
         let leaving = &mut self.leaving;
         with_context!(self, now, pool, events, |ctx, groups| reset_portion(groups, leaving, ctx));
-        self.census.connections > 0 || self.out.owed.len() > 0
+        self.connections() > 0 || self.out.owed.len() > 0
     }
 
     /// Gives back every buffer that the stack holds: what connections have sent, have not said, or hold of
@@ -52,6 +53,7 @@ impl Stack {
         groups.extend(sealed.into_iter().map(|sealed| sealed.group));
         self.out.elsewhere.clear(pool);
         for mut group in groups {
+            ended.untold += group.half_open.len() as u64;
             for slot in 0..group.slots.capacity() {
                 ended.untold += u64::from(close::owes_reset(group.slots.hot(slot)));
                 group.release_buffers(slot, pool);
@@ -68,8 +70,13 @@ fn reset_portion(groups: &mut Groups, leaving: &mut Leaving, ctx: &mut Context<'
     let mut visits = PORTION;
     // Each group once at most: those that have to wait are looked at again in the next portion.
     let mut passed = 0;
-    while visits > 0 && passed <= FLOW_GROUPS && ctx.census.connections > 0 && ctx.can_send() {
+    while visits > 0 && passed <= FLOW_GROUPS && ctx.can_send() {
         let Place { group: index, slot } = *at;
+        if slot == 0
+            && let Some(group) = group_mut(groups, index)
+        {
+            ended.reset += half_open::reset_all(group, ctx);
+        }
         match group_mut(groups, index).filter(|group| slot < group.slots.capacity()) {
             Some(group) => {
                 if group.slots.hot(slot).state != State::Closed {

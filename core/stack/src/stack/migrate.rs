@@ -62,7 +62,7 @@ impl Stack {
         for index in set.iter() {
             let Some(mut group) = self.groups[index as usize].take() else { continue };
             self.received_before[index as usize] += core::mem::take(&mut group.received);
-            self.out.time_wait_due[index as usize] = u64::MAX;
+            self.out.group_due[index as usize] = u64::MAX;
             let [pending, undelivered] = [Vec::new(), Vec::new()];
             let (entries, again, late_events) = (Vec::new(), Vec::new(), Vec::new());
             let sealed = Sealed { group, entries, pending, undelivered, again, late_events };
@@ -171,7 +171,7 @@ impl Stack {
         let group = &sealed.group;
         self.census.connections -= group.table.len() as u32;
         self.census.time_wait -= group.in_time_wait;
-        self.census.embryonic -= group.embryonic;
+        self.census.backlogs.subtract(&group.backlogs);
         let kept = core::mem::take(&mut self.out.kept[group.index as usize]);
         (0..kept).for_each(|_| pool.unkeep());
         PackedGroup::new(Box::new(Baggage { sealed, kept }))
@@ -192,7 +192,7 @@ impl Stack {
         debug_assert!(self.groups[index].is_none(), "flow group {index} has two homes");
         self.census.connections += group.table.len() as u32;
         self.census.time_wait += group.in_time_wait;
-        self.census.embryonic += group.embryonic;
+        self.census.backlogs.add(&group.backlogs);
         self.out.kept[index] = kept;
         (0..kept).for_each(|_| pool.keep());
         self.restore(sealed, now, pool, events);
@@ -206,7 +206,7 @@ impl Stack {
     /// A sealed group is one of this stack's, and what it brings is noted here.
     fn restore(&mut self, sealed: Sealed, now: Instant, pool: &mut Pool, events: &mut EventArray) {
         let Sealed { group, entries, pending, undelivered, again, late_events } = sealed;
-        let (index, due) = (group.index, group.time_wait_due());
+        let (index, due) = (group.index, group.due());
         self.groups[index as usize] = Some(group);
         self.here.insert(index);
         with_context!(self, now, pool, events, |ctx, groups| {
@@ -214,7 +214,7 @@ impl Stack {
             ctx.out.wheel.advance(ctx.tick);
             entries.into_iter().for_each(|entry| ctx.out.wheel.adopt(entry));
             if due != u64::MAX {
-                ctx.note_time_wait(index, due);
+                ctx.note_group_due(index, due);
             }
             let place = |slot| Place { group: index, slot };
             ctx.out.pending.extend(pending.into_iter().map(place));

@@ -39,8 +39,8 @@ pub(crate) fn accept(
     }
     conn.flags.set(Flags::ACCEPTED);
     conn.cookie = cookie;
-    group.embryonic -= 1;
-    ctx.census.embryonic -= 1;
+    let local_port = conn.flow.local_port();
+    ctx.count_backlog(&mut group.backlogs, local_port, |backlog| backlog.unaccepted -= 1);
     receive::deliver(group, slot, ctx);
 }
 

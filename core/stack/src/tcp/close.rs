@@ -173,7 +173,7 @@ fn wait(group: &mut FlowGroup, entry: TimeWait, ctx: &mut Context<'_>) {
         _ => group.time_wait.len(),
     };
     group.time_wait.insert(at, entry);
-    ctx.note_time_wait(group.index, entry.due);
+    ctx.note_group_due(group.index, entry.due);
 }
 
 /// Ends connections whose TIME-WAIT is over, `most` of them. Answers how many more there might have been.
@@ -257,7 +257,7 @@ pub(crate) fn time_wait(
         let conn = group.slots.hot(slot);
         let before = conn.snd_nxt;
         group.destroy(slot, ctx);
-        return listen::arrive(group, segment, Some(before), ctx);
+        return listen::open(group, segment, Some(before), ctx);
     }
     let conn = group.slots.hot(slot);
     // A bare acknowledgment in sequence asks for nothing: two ends in TIME-WAIT that answered it
@@ -289,13 +289,18 @@ fn tell_dead(group: &mut FlowGroup, slot: u32, reason: DeadReason, ctx: &mut Con
             }
         }
     }
-    if !conn.flags.has(Flags::ACTIVE) && !conn.flags.has(Flags::ACCEPTED) {
-        // Counted once, whatever path leads to the slot's end.
-        conn.flags.set(Flags::ACCEPTED);
-        group.embryonic -= 1;
-        ctx.census.embryonic -= 1;
-    }
+    leave_backlog(group, slot, ctx);
     ctx.event(EventRecord::Dead { handle, cookie, reason });
+}
+
+/// A connection that the application has not accepted ends: counted once, whatever path leads to the slot's end.
+fn leave_backlog(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
+    let conn = group.slots.hot(slot);
+    if !conn.flags.has(Flags::ACTIVE.and(Flags::ACCEPTED)) {
+        conn.flags.set(Flags::ACCEPTED);
+        let local_port = conn.flow.local_port();
+        ctx.count_backlog(&mut group.backlogs, local_port, |backlog| backlog.unaccepted -= 1);
+    }
 }
 
 /// Ends a connection without a word to the peer. `told`: the reason for the application, where it
@@ -308,13 +313,7 @@ pub(crate) fn die(
 ) {
     match told {
         Some(reason) => tell_dead(group, slot, reason, ctx),
-        None => {
-            let conn = group.slots.hot(slot);
-            if !conn.flags.has(Flags::ACTIVE.and(Flags::ACCEPTED)) {
-                group.embryonic -= 1;
-                ctx.census.embryonic -= 1;
-            }
-        }
+        None => leave_backlog(group, slot, ctx),
     }
     group.destroy(slot, ctx);
 }

@@ -38,4 +38,19 @@ impl Segment {
             + self.flags.contains(TcpFlags::SYN) as u32
             + self.flags.contains(TcpFlags::FIN) as u32
     }
+
+    /// Whether it is in the receive window of `window` bytes from `rcv_nxt` on: the four cases of RFC 9293 §3.10.7.4,
+    /// first. A segment without data may also stand at the right edge: a peer that has filled the window acknowledges
+    /// from there, and if what filled it was lost, nothing else that the peer sends would be heard until it is sent again.
+    #[inline]
+    pub fn is_in_window(&self, rcv_nxt: SeqNumber, window: i32) -> bool {
+        let ahead = self.seq - rcv_nxt;
+        let len = self.sequence_len() as i32;
+        if len == 0 {
+            return ahead >= 0 && ahead <= window;
+        }
+        let end = ahead.wrapping_add(len - 1);
+        // A window of zero still takes the ACK of a segment that is right in sequence.
+        (ahead >= 0 && ahead < window.max(1)) || (end >= 0 && end < window)
+    }
 }

@@ -7,11 +7,14 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
+use clock::Instant;
 use domain::Handle;
 use mem::{Pool, TableBox, prefetch};
 use wire::FlowKey;
 
+use super::backlog::Backlogs;
 use super::conn::{Cold, Conn, Flags, Place, State};
+use super::handshake::HalfOpens;
 use super::table::FlowTable;
 use crate::context::Context;
 
@@ -88,9 +91,13 @@ pub(crate) struct FlowGroup {
     /// Connections in TIME-WAIT, the one that ends first before all others; some may have ended since,
     /// or go on. They all wait equally long, so they need no wheel.
     pub time_wait: VecDeque<TimeWait>,
-    /// Its part of the core's census.
+    /// How many they are.
     pub in_time_wait: u32,
-    pub embryonic: u32,
+    /// Its part of the core's backlogs.
+    pub backlogs: Backlogs,
+    pub half_open: HalfOpens,
+    /// When a SYN cookie was last sent.
+    pub cookie_made_at: Option<Instant>,
     /// Segments received while it was here last.
     pub received: u64,
 }
@@ -230,9 +237,15 @@ impl FlowGroup {
         conn.timer.note(ctx.out.wheel.insert(place.to_word(), deadline));
     }
 
-    /// The next tick at which a TIME-WAIT ends.
-    pub fn time_wait_due(&self) -> u64 {
-        self.time_wait.front().map_or(u64::MAX, |first| first.due)
+    /// The next tick at which a TIME-WAIT ends or a half-open connection has waited long enough.
+    pub fn due(&self) -> u64 {
+        let time_wait = self.time_wait.front().map_or(u64::MAX, |first| first.due);
+        time_wait.min(self.half_open.next_due())
+    }
+
+    /// Connections, half-open ones among them.
+    pub fn connections(&self) -> usize {
+        self.table.len() + self.half_open.len()
     }
 
     /// Connections that live here, and bytes of their state.
@@ -242,8 +255,9 @@ impl FlowGroup {
             + self.slots.free.capacity() * size_of::<u32>()
             + self.table.bytes()
             + self.time_wait.capacity() * size_of::<TimeWait>()
+            + self.half_open.bytes()
             + size_of::<Self>();
-        (self.table.len(), bytes)
+        (self.connections(), bytes)
     }
 }
 

@@ -16,6 +16,11 @@ impl IsnSecret {
         Self { key }
     }
 
+    /// The key itself, for what is made of other words than [`generate`](Self::generate) hashes.
+    pub fn key(&self) -> &[u8; 16] {
+        &self.key
+    }
+
     /// ISN = M + F(localip, localport, remoteip, remoteport, secretkey); M ticks every 4 us.
     pub fn generate(&self, now: Instant, local: Endpoint, remote: Endpoint) -> SeqNumber {
         let hash = keyed_hash(&self.key, local, remote);

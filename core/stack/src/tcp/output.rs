@@ -2,8 +2,8 @@
 
 use mem::{Mbuf, Retained, TxMeta, Want};
 use wire::{
-    EtherType, EthernetRepr, Ipv4Repr, MacAddr, Protocol, SeqNumber, Sum, TcpFlags, TcpOptions,
-    TcpRepr, Timestamp,
+    EtherType, EthernetRepr, Ipv4Addr, Ipv4Repr, MacAddr, Protocol, SeqNumber, Sum, TcpFlags,
+    TcpOptions, TcpRepr, Timestamp,
 };
 
 use super::conn::{Cold, Conn, Flags, Place, State};
@@ -175,7 +175,7 @@ fn transmit(
     }
     let meta = retained.meta();
     let mut flags = TcpFlags(meta.flags);
-    if !(flags.contains(TcpFlags::SYN) && conn.flags.has(Flags::ACTIVE)) {
+    if conn.state != State::SynSent {
         flags = flags.union(TcpFlags::ACK);
     }
     let payload_sum = Sum::from_bits(meta.payload_sum);
@@ -482,6 +482,20 @@ pub(crate) fn send_bare(
     Ok(())
 }
 
+/// Sends a segment that no connection keeps. Answers whether there was room for it.
+#[cold]
+pub(crate) fn send_unowned(to: Ipv4Addr, repr: &TcpRepr, ctx: &mut Context<'_>) -> bool {
+    let Ok(mut mbuf) = ctx.alloc_frame() else { return false };
+    let Ok(out) = mbuf.prepend(repr.header_len()) else {
+        ctx.pool.free(mbuf);
+        return false;
+    };
+    repr.emit(out, ctx.shared.config.address, to, 0, Sum::ZERO);
+    ctx.stats.tcp_segments_out += 1;
+    ctx.send_ip(mbuf, to, Protocol::TCP);
+    true
+}
+
 /// Whether the first waiting segment would fit the windows: what it waited for was room towards the
 /// device, or memory.
 fn waits_for_the_device(conn: &Conn, cold: &Cold) -> bool {
@@ -556,7 +570,7 @@ pub(crate) fn flush(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
 }
 
 /// Shortest time between two answers to segments that carry no data and need none: about half a second.
-const ANSWER_INTERVAL: u32 = 477;
+pub(crate) const ANSWER_INTERVAL: u32 = 477;
 
 /// Acknowledges a segment that was not accepted (RFC 9293 §3.10.7.4; RFC 5961, challenge ACKs). Answers to segments without
 /// data are limited for each connection: two ends that disagree would answer each other for ever, and a limit

@@ -1,8 +1,9 @@
 //! Resets: for segments that belong to no connection (RFC 9293 §3.10.7.1), and those that are owed.
 
-use wire::{Endpoint, Ipv4Addr, Protocol, SeqNumber, Sum, TcpFlags, TcpOptions, TcpRepr};
+use wire::{Endpoint, SeqNumber, TcpFlags, TcpOptions, TcpRepr};
 
 use super::fields::Segment;
+use super::output::send_unowned;
 use super::owed::Reset;
 use crate::budget::Answer;
 use crate::context::Context;
@@ -32,7 +33,6 @@ fn bare_reset(
     flags: TcpFlags,
     ctx: &mut Context<'_>,
 ) {
-    let Ok(mut mbuf) = ctx.alloc_frame() else { return };
     let repr = TcpRepr {
         src_port: local_port,
         dst_port: remote.port,
@@ -42,14 +42,8 @@ fn bare_reset(
         window: 0,
         options: TcpOptions::NONE,
     };
-    let (src, dst): (Ipv4Addr, Ipv4Addr) = (ctx.shared.config.address, remote.addr);
-    match mbuf.prepend(repr.header_len()) {
-        Ok(out) => repr.emit(out, src, dst, 0, Sum::ZERO),
-        Err(mem::NoRoom) => return ctx.pool.free(mbuf),
-    }
-    ctx.stats.tcp_resets_out += 1;
-    ctx.stats.tcp_segments_out += 1;
-    ctx.send_ip(mbuf, dst, Protocol::TCP);
+    let is_sent = send_unowned(remote.addr, &repr, ctx);
+    ctx.stats.tcp_resets_out += u64::from(is_sent);
 }
 
 /// Sends those owed resets that there is room and memory for, in the order in which their connections ended.

@@ -4,10 +4,11 @@ use domain::{ConnectError, DeadReason, EventRecord};
 use mem::Mbuf;
 use wire::TcpFlags;
 
-use super::conn::{Conn, Flags, State};
+use super::conn::{Cold, Conn, Flags, State};
 use super::fields::Segment;
 use super::group::FlowGroup;
-use super::{ack, close, listen, output, receive, reset};
+use super::half_open::Outcome;
+use super::{ack, close, half_open, listen, output, receive, reset};
 use crate::context::Context;
 use crate::input::is_martian;
 
@@ -16,13 +17,19 @@ pub(crate) fn arrive(group: &mut FlowGroup, segment: &Segment, mbuf: Mbuf, ctx: 
     group.received += 1;
     let slot = group.lookup(segment.hash, segment.flow);
     let Some(slot) = slot else {
-        ctx.pool.free(mbuf);
         if is_martian(segment.flow.remote_addr(), ctx.shared) {
             // No connection has such an end, so only here it has to be asked.
             ctx.stats.not_for_us += 1;
-            return;
+            return ctx.pool.free(mbuf);
         }
-        return listen::arrive(group, segment, None, ctx);
+        let mut outcome = half_open::arrive(group, segment, mbuf, ctx);
+        if let Outcome::None(mbuf) = outcome {
+            outcome = listen::arrive(group, segment, mbuf, ctx);
+        }
+        if let Outcome::Opened(slot, mbuf) = outcome {
+            synchronized(group, slot, segment, mbuf, ctx);
+        }
+        return;
     };
     match group.slots.hot(slot).state {
         State::SynSent => {
@@ -59,10 +66,11 @@ fn syn_sent(group: &mut FlowGroup, slot: u32, segment: &Segment, ctx: &mut Conte
         }
         return;
     }
-    // A SYN without ACK is a simultaneous open: not offered, the peer's SYN is retransmitted and
-    // ours will be answered (RFC 9293 §3.5 figure 7 needs both ends to have chosen both ports).
-    if !segment.flags.contains(TcpFlags::SYN) || !acceptable {
+    if !segment.flags.contains(TcpFlags::SYN) {
         return;
+    }
+    if !has_ack {
+        return cross(conn, cold, segment, ctx);
     }
     listen::adopt_options(conn, segment, ctx.shared);
     conn.rcv_nxt = segment.seq + 1;
@@ -84,7 +92,19 @@ fn syn_sent(group: &mut FlowGroup, slot: u32, segment: &Segment, ctx: &mut Conte
     ctx.event(EventRecord::Connected { cookie, handle, window });
 }
 
-/// SYN-RECEIVED: the third step of the handshake.
+/// Both ends have sent a SYN (RFC 9293 §3.5, figure 7): ours is sent again, as the answer to the peer's.
+fn cross(conn: &mut Conn, cold: &mut Cold, segment: &Segment, ctx: &mut Context<'_>) {
+    listen::adopt_options(conn, segment, ctx.shared);
+    conn.rcv_nxt = segment.seq + 1;
+    conn.last_ack_sent = conn.rcv_nxt;
+    conn.heard_at = ctx.clock();
+    conn.snd_wl1 = segment.seq;
+    conn.snd_wnd = segment.window.into();
+    conn.state = State::SynReceived;
+    output::retransmit_first(conn, cold, ctx);
+}
+
+/// SYN-RECEIVED of a connection that both ends opened.
 fn syn_received(
     group: &mut FlowGroup,
     slot: u32,
@@ -93,34 +113,57 @@ fn syn_received(
     ctx: &mut Context<'_>,
 ) {
     let (place, conn, cold) = group.at(slot);
-    if segment.flags.contains(TcpFlags::SYN) && segment.seq + 1 == conn.rcv_nxt {
-        // Our SYN-ACK was lost, or theirs was duplicated. Once per time-out is enough for a flood.
-        output::retransmit_first(conn, cold, ctx);
+    let repeats_syn = segment.flags.contains(TcpFlags::SYN) && segment.seq + 1 == conn.rcv_nxt;
+    let is_syn_ack = repeats_syn
+        && segment.flags.contains(TcpFlags::ACK)
+        && !segment.flags.contains(TcpFlags::RST)
+        && segment.ack == conn.snd_nxt;
+    if repeats_syn && !is_syn_ack {
+        // The peer's SYN was doubled. What it lacks it gets when the timer fires.
+        output::answer(place, conn, cold, false, ctx);
         return ctx.pool.free(mbuf);
     }
-    let opens = segment.flags.contains(TcpFlags::ACK)
-        && !segment.flags.intersects(TcpFlags::RST.union(TcpFlags::SYN))
-        && !is_old(conn, segment, ctx)
-        && acceptable(conn, segment);
+    // The peer's SYN-ACK repeats a SYN that has its place; its ACK counts (RFC 9293 §3.5, figure 7, line 6).
+    let plain = match is_syn_ack {
+        true => Segment {
+            seq: segment.seq + 1,
+            flags: segment.flags.difference(TcpFlags::SYN),
+            payload_len: 0,
+            ..*segment
+        },
+        false => *segment,
+    };
+    let opens = plain.flags.contains(TcpFlags::ACK)
+        && !plain.flags.intersects(TcpFlags::RST.union(TcpFlags::SYN))
+        && !is_old(conn, &plain, ctx)
+        && acceptable(conn, &plain);
     // What does not open must not come to its ACK below either: with our SYN acknowledged no timer
     // would run for the connection any more.
     if !opens {
-        return synchronized(group, slot, segment, mbuf, ctx);
+        return synchronized(group, slot, &plain, mbuf, ctx);
     }
-    if segment.ack != conn.snd_nxt {
+    if plain.ack != conn.snd_nxt {
         ctx.pool.free(mbuf);
         return reset::send_reset(segment, ctx);
     }
     conn.state = State::Established;
-    conn.snd_wl1 = segment.seq - 1;
-    ctx.stats.tcp_accepted += 1;
-    // The handshake's ACK must open the window before the application hears of it.
-    conn.snd_wnd = (segment.window as u32) << conn.snd_wscale;
+    conn.flags.set(Flags::ACCEPTED);
+    ctx.stats.tcp_connected += 1;
+    // The window of a SYN is not scaled.
+    conn.snd_wnd = u32::from(plain.window) << if is_syn_ack { 0 } else { conn.snd_wscale };
+    conn.snd_wl1 = plain.seq;
     conn.snd_edge = conn.snd_nxt + conn.cwnd.min(conn.snd_wnd);
-    let (local_port, peer, window) = (conn.flow.local_port(), segment.remote(), conn.credit());
-    let handle = conn.handle(place);
-    ctx.event(EventRecord::Knock { handle, local_port, peer, window });
-    synchronized(group, slot, segment, mbuf, ctx);
+    let (cookie, window, handle) = (conn.cookie, conn.credit(), conn.handle(place));
+    ctx.event(EventRecord::Connected { cookie, handle, window });
+    if is_syn_ack {
+        ctx.pool.free(mbuf);
+        let scale = core::mem::take(&mut conn.snd_wscale);
+        ack::process(place, conn, cold, &plain, ctx);
+        conn.snd_wscale = scale;
+        conn.flags.set(Flags::ACK_NOW);
+        return output::note_pending(conn, place, ctx);
+    }
+    synchronized(group, slot, &plain, mbuf, ctx);
 }
 
 /// All states from ESTABLISHED on, and what RFC 9293 §3.10.7.4 says of all others.
@@ -188,20 +231,10 @@ fn is_old(conn: &Conn, segment: &Segment, ctx: &Context<'_>) -> bool {
         && ctx.clock().wrapping_sub(conn.heard_at) < PAWS_SILENCE
 }
 
-/// The four cases of RFC 9293 §3.10.7.4, first. A segment without data may also stand at the right edge of the window: a
-/// peer that has filled the window acknowledges from there, and if it was lost what filled it, nothing else that the peer
-/// sends would be heard until it is sent again.
+/// Whether a segment is in the receive window.
 #[inline]
 fn acceptable(conn: &Conn, segment: &Segment) -> bool {
-    let window = (conn.rcv_adv - conn.rcv_nxt).max(0);
-    let ahead = segment.seq - conn.rcv_nxt;
-    let len = segment.sequence_len() as i32;
-    if len == 0 {
-        return ahead >= 0 && ahead <= window;
-    }
-    let end = ahead.wrapping_add(len - 1);
-    // A window of zero still takes the ACK of a segment that is right in sequence.
-    (ahead >= 0 && ahead < window.max(1)) || (end >= 0 && end < window)
+    segment.is_in_window(conn.rcv_nxt, (conn.rcv_adv - conn.rcv_nxt).max(0))
 }
 
 /// RFC 5961 §3.2: a reset must hit the next sequence number exactly.
@@ -212,6 +245,10 @@ fn obey_reset(group: &mut FlowGroup, slot: u32, segment: &Segment, ctx: &mut Con
         return output::challenge(place, conn, cold, ctx);
     }
     ctx.stats.tcp_resets_in += 1;
-    let told = conn.state.is_synchronized();
-    close::die(group, slot, told.then_some(DeadReason::Reset), ctx);
+    if conn.state == State::SynReceived {
+        let cookie = conn.cookie;
+        ctx.event(EventRecord::ConnectFailed { cookie, error: ConnectError::Refused });
+        return group.destroy(slot, ctx);
+    }
+    close::die(group, slot, Some(DeadReason::Reset), ctx);
 }

@@ -81,6 +81,11 @@ impl FlowTable {
         Some(slot_of(found))
     }
 
+    /// Some slot that is there.
+    pub fn any(&self) -> Option<u32> {
+        self.entries.iter().find(|&&entry| entry != FREE).map(|&entry| slot_of(entry))
+    }
+
     #[inline(always)]
     fn position(&self, hash: u32, is_it: impl Fn(u32) -> bool) -> Option<usize> {
         let mask = self.entries.len() - 1;

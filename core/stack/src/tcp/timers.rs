@@ -6,7 +6,7 @@ use domain::{ConnectError, DeadReason, EventRecord};
 use mem::Want;
 use wire::TcpFlags;
 
-use super::close::{abort, die};
+use super::close::abort;
 use super::conn::{Cold, Conn, Flags, State};
 use super::group::FlowGroup;
 use super::{close, newreno, output, spurious};
@@ -49,10 +49,6 @@ pub(crate) fn fire(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
     output::mark_pending(group, slot, ctx);
 }
 
-/// Retransmissions of a SYN-ACK at most: who never acknowledges one keeps a place in the backlog for 100 s with the default
-/// user time-out, and for 123 s without one.
-const SYN_ACK_RETRIES: u8 = 6;
-
 /// The retransmission timer fired (RFC 6298 §5.4 to §5.6). Answers whether the connection lives.
 fn time_out(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) -> bool {
     let (place, conn, cold) = group.at(slot);
@@ -62,11 +58,7 @@ fn time_out(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) -> bool {
     ctx.stats.tcp_timeouts += 1;
     let opening = !conn.state.is_synchronized();
     let config = &ctx.shared.config;
-    let limit = match conn.state {
-        State::SynSent => config.syn_retries,
-        State::SynReceived => config.syn_retries.min(SYN_ACK_RETRIES),
-        _ => config.retries,
-    };
+    let limit = if opening { config.syn_retries } else { config.retries };
     // While one of the flight that timed out is unacknowledged, the recovery goes on.
     let recovers = conn.flags.has(Flags::TIMEOUT_RECOVERY.and(Flags::TAKEN_BACK));
     if !recovers || conn.snd_una.after_eq(cold.stalled_until) {
@@ -96,7 +88,7 @@ fn time_out(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) -> bool {
     conn.backoff = conn.backoff.saturating_add(1);
     output::arm_retransmission(conn, ctx);
     // A SYN has more time than data (RFC 9293 §3.8.3, R2).
-    if conn.state != State::SynSent {
+    if !opening {
         bring_forward(conn, cold, ctx);
     }
     if opening || taken_back {
@@ -110,13 +102,11 @@ fn time_out(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) -> bool {
 fn give_up(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
     let conn = group.slots.hot(slot);
     match conn.state {
-        State::SynSent => {
+        State::SynSent | State::SynReceived => {
             let cookie = conn.cookie;
             ctx.event(EventRecord::ConnectFailed { cookie, error: ConnectError::TimedOut });
             group.destroy(slot, ctx);
         }
-        // The application has not heard of it.
-        State::SynReceived => die(group, slot, None, ctx),
         _ => abort(group, slot, DeadReason::TimedOut, ctx),
     }
 }

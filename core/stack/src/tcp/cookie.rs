@@ -1,0 +1,177 @@
+//! SYN cookies (RFC 4987 §3.6): where a port's backlog is full, a SYN is answered and nothing is kept. What a record
+//! would hold is in the SYN-ACK's own sequence number and timestamp, and comes back with the acknowledgment.
+//!
+//! ```text
+//! sequence number   2 bits: the period, 3 bits: the MSS, rounded down, 27 bits: a keyed hash of all
+//! timestamp         its low 5 bits: the shift of the peer's windows, all of them set where there is none
+//! ```
+//!
+//! A peer without timestamps goes without scaled windows. Of 2^26 guesses one opens a connection.
+
+use core::hash::Hasher;
+
+use clock::Instant;
+use siphasher::sip::SipHasher24;
+use wire::{FlowKey, SeqNumber};
+
+use super::fields::Segment;
+use super::handshake::Handshake;
+use super::isn::IsnSecret;
+
+/// log2 of the nanoseconds for which a cookie is made; it is taken for as long again: 69 s.
+const PERIOD_SHIFT: u32 = 36;
+const PERIOD_BITS: u32 = 2;
+const MSS_BITS: u32 = 3;
+const HASH_BITS: u32 = 32 - PERIOD_BITS - MSS_BITS;
+/// What an MSS is rounded down to: the smallest that is taken, the default, those of common links and tunnels, and of
+/// large frames.
+const MSS: [u16; 1 << MSS_BITS] = [64, 536, 1024, 1220, 1360, 1440, 1460, 8960];
+/// Low bits of the timestamp.
+const SCALE_BITS: u32 = 5;
+const NO_SCALE: u32 = (1 << SCALE_BITS) - 1;
+
+/// The period of a moment.
+fn period(now: Instant) -> u64 {
+    now.as_nanos() >> PERIOD_SHIFT
+}
+
+/// Whether a cookie that was made at `made` may still come back at `now`.
+pub(crate) fn may_come_back(made: Instant, now: Instant) -> bool {
+    period(now) - period(made).min(period(now)) <= 1
+}
+
+/// Puts a handshake into its own sequence number; what is lost on the way is left out. Answers the timestamp to send.
+pub(crate) fn bake(
+    handshake: &mut Handshake,
+    flow: FlowKey,
+    (now, timestamp): (Instant, u32),
+    secret: &IsnSecret,
+) -> u32 {
+    let index = MSS.iter().rposition(|&mss| mss <= handshake.mss).unwrap_or(0);
+    handshake.iss = sequence_number(index as u32, period(now), handshake.irs, flow, secret);
+    let Some(_) = handshake.ts_recent else {
+        handshake.window_scale = None;
+        return 0;
+    };
+    let scale = handshake.window_scale.map_or(NO_SCALE, u32::from);
+    let stamp = timestamp & !NO_SCALE | scale;
+    // Later ones must not look older than this one.
+    if stamp > timestamp { stamp.wrapping_sub(NO_SCALE + 1) } else { stamp }
+}
+
+/// The handshake that a cookie was made of, if `segment` acknowledges one.
+pub(crate) fn unbake(segment: &Segment, now: Instant, secret: &IsnSecret) -> Option<Handshake> {
+    let (iss, irs) = (segment.ack - 1, segment.seq - 1);
+    let index = iss.0 >> HASH_BITS & ((1 << MSS_BITS) - 1);
+    let is_of = |period| sequence_number(index, period, irs, segment.flow, secret) == iss;
+    let period = period(now);
+    if !is_of(period) && !is_of(period.wrapping_sub(1)) {
+        return None;
+    }
+    let scale = segment.timestamp.map_or(NO_SCALE, |stamp| stamp.echo & NO_SCALE);
+    Some(Handshake {
+        iss,
+        irs,
+        mss: MSS[index as usize],
+        window_scale: (scale != NO_SCALE).then_some(scale.min(14) as u8),
+        ts_recent: segment.timestamp.map(|stamp| stamp.value),
+    })
+}
+
+fn sequence_number(
+    index: u32,
+    period: u64,
+    irs: SeqNumber,
+    flow: FlowKey,
+    secret: &IsnSecret,
+) -> SeqNumber {
+    // Another length than that of what initial sequence numbers are made of: no two hashes are of the same words.
+    let mut hasher = SipHasher24::new_with_key(secret.key());
+    hasher.write_u64(flow.to_bits());
+    hasher.write_u64(period);
+    hasher.write_u32(irs.0);
+    hasher.write_u32(index);
+    let hash = hasher.finish() as u32 & ((1 << HASH_BITS) - 1);
+    let period = period as u32 & ((1 << PERIOD_BITS) - 1);
+    SeqNumber(period << (32 - PERIOD_BITS) | index << HASH_BITS | hash)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tcp::fields::SynOptions;
+    use proptest::prelude::*;
+    use wire::{Endpoint, Ipv4Addr, TcpFlags, Timestamp};
+
+    fn flow(port: u16) -> FlowKey {
+        FlowKey::new(Endpoint::new(Ipv4Addr::new(10, 0, 0, 2), port), 80)
+    }
+
+    fn acknowledgment(handshake: &Handshake, stamp: u32) -> Segment {
+        Segment {
+            hash: 0,
+            flow: flow(5),
+            seq: handshake.irs + 1,
+            ack: handshake.iss + 1,
+            flags: TcpFlags::ACK,
+            window: 100,
+            payload_len: 0,
+            timestamp: handshake.ts_recent.map(|value| Timestamp { value: value + 1, echo: stamp }),
+            syn: SynOptions::default(),
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_baked_comes_back(
+            mss in 64..9_000u16,
+            irs in any::<u32>(),
+            timestamp in any::<u32>(),
+            window_scale in prop::option::of(0..15u8),
+            peer_stamp in prop::option::of(0..u32::MAX),
+            millis in 0..1_000_000u64,
+            later in 0..68_000u64,
+        ) {
+            let secret = IsnSecret::new([7; 16]);
+            let offered = Handshake {
+                iss: SeqNumber(0),
+                irs: SeqNumber(irs),
+                mss,
+                window_scale,
+                ts_recent: peer_stamp,
+            };
+            let mut baked = offered;
+            let now = Instant::from_millis(millis);
+            let stamp = bake(&mut baked, flow(5), (now, timestamp), &secret);
+            if peer_stamp.is_some() {
+                prop_assert!((0..64).contains(&timestamp.wrapping_sub(stamp)));
+            }
+            let at = now + core::time::Duration::from_millis(later);
+            let found = unbake(&acknowledgment(&baked, stamp), at, &secret).expect("a cookie");
+            prop_assert!(may_come_back(now, at));
+            prop_assert!(found.mss <= mss && (mss < 536 || 2 * found.mss > mss.min(1_460)));
+            prop_assert_eq!(found.window_scale, window_scale.filter(|_| peer_stamp.is_some()));
+            prop_assert_eq!(found.ts_recent, peer_stamp.map(|stamp| stamp + 1));
+        }
+    }
+
+    #[test]
+    fn guesses_old_ones_and_those_of_others_are_refused() {
+        let secret = IsnSecret::new([7; 16]);
+        let mut handshake = Handshake { mss: 1460, ..Handshake::default() };
+        let now = Instant::from_millis(10_000);
+        bake(&mut handshake, flow(5), (now, 0), &secret);
+        let good = acknowledgment(&handshake, 0);
+        assert!(unbake(&good, now, &secret).is_some());
+        let late = now + core::time::Duration::from_secs(138);
+        assert!(unbake(&good, late, &secret).is_none() && !may_come_back(now, late));
+        assert!(unbake(&good, now, &IsnSecret::new([8; 16])).is_none());
+        for guess in 1..=1_000 {
+            assert!(unbake(&Segment { ack: good.ack + guess, ..good }, now, &secret).is_none());
+            assert!(unbake(&Segment { seq: good.seq + guess, ..good }, now, &secret).is_none());
+            assert!(
+                unbake(&Segment { flow: flow(5 + guess as u16), ..good }, now, &secret).is_none()
+            );
+        }
+    }
+}
