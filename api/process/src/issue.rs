@@ -163,6 +163,7 @@ impl Near<'_> {
                 calls.accept(handle, cookie)
             }
             CallRecord::RecvDone { handle, bytes } => calls.recv_done(handle, bytes as usize),
+            CallRecord::Shutdown { handle } => calls.shutdown(handle),
             CallRecord::Close { handle } => calls.close(handle),
             CallRecord::Abort { handle } => calls.abort(handle),
             CallRecord::Again { handle } => {

@@ -65,7 +65,7 @@ const CONNECT_ERRORS: [ConnectError; 6] = [
 ];
 const REASONS: [DeadReason; 4] =
     [DeadReason::Closed, DeadReason::Reset, DeadReason::TimedOut, DeadReason::Aborted];
-const CALL_KINDS: [CallKind; 7] = [
+const CALL_KINDS: [CallKind; 8] = [
     CallKind::Connect,
     CallKind::Accept,
     CallKind::Sendv,
@@ -73,6 +73,7 @@ const CALL_KINDS: [CallKind; 7] = [
     CallKind::Close,
     CallKind::Abort,
     CallKind::UdpSendv,
+    CallKind::Shutdown,
 ];
 const CALL_ERRORS: [CallError; 7] = [
     CallError::BadHandle,
@@ -274,6 +275,7 @@ fn call_words(record: &CallRecord, piece: impl Fn(u32) -> u64) -> Words {
         }
         CallRecord::RecvDone { handle, bytes } => [3, handle.to_bits(), bytes.into(), 0],
         CallRecord::Close { handle } => [4, handle.to_bits(), 0, 0],
+        CallRecord::Shutdown { handle } => [9, handle.to_bits(), 0, 0],
         CallRecord::Abort { handle } => [5, handle.to_bits(), 0, 0],
         CallRecord::Again { handle } => [6, handle.to_bits(), 0, 0],
         CallRecord::UdpSendv { local_port, peer, staged } => {
@@ -310,6 +312,7 @@ pub(crate) fn call(words: &Words) -> Option<(CallRecord, Option<u64>)> {
             let (memory, offset, len) = (SharedMemory::Packets, third >> 16, third as u32 & 0xffff);
             CallRecord::SendvPlaced { handle, placed: Placed { memory, offset, len } }
         }
+        9 => CallRecord::Shutdown { handle },
         _ => return None,
     };
     Some((record, None))

@@ -65,7 +65,7 @@ pub enum Flow {
         /// Bytes that were not taken.
         left: usize,
     },
-    /// It is closed once all that was put has been sent.
+    /// It is closed once all that was put has been sent. What the peer sends from then on resets it.
     Close,
     /// It is reset at once.
     Abort,

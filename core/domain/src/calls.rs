@@ -34,6 +34,7 @@ pub enum CallRecord {
     Sendv { handle: Handle, staged: Staged },
     SendvPlaced { handle: Handle, placed: Placed },
     RecvDone { handle: Handle, bytes: u32 },
+    Shutdown { handle: Handle },
     Close { handle: Handle },
     Abort { handle: Handle },
     Again { handle: Handle },
@@ -51,6 +52,7 @@ impl CallRecord {
             | Self::Sendv { handle, .. }
             | Self::SendvPlaced { handle, .. }
             | Self::RecvDone { handle, .. }
+            | Self::Shutdown { handle }
             | Self::Close { handle }
             | Self::Abort { handle }
             | Self::Again { handle } => Some(handle),
@@ -554,8 +556,19 @@ impl<'a> Calls<'a> {
         self.array.push(CallRecord::RecvDone { handle, bytes })
     }
 
+    /// Ends sending in order: all that was taken is still delivered, and what the peer sends is still received
+    /// (RFC 9293 §3.6, case 1).
+    ///
+    /// # Errors
+    /// [`Full`].
+    pub fn shutdown(&mut self, handle: Handle) -> Result<(), Full> {
+        self.array.seal();
+        self.array.push(CallRecord::Shutdown { handle })
+    }
+
     /// Closes a connection in order (all that was taken is still delivered), or rejects one that
-    /// knocked.
+    /// knocked. Received bytes that the application was not told of, or that come later, end it with a reset, so that
+    /// the peer does not take them for read (RFC 9293 §3.10.4, RFC 2525 §2.17).
     ///
     /// # Errors
     /// [`Full`].

@@ -31,7 +31,7 @@ pub enum DeadReason {
     Reset,
     /// The peer stopped answering.
     TimedOut,
-    /// The application aborted it.
+    /// The application aborted it, or closed it and received bytes were left or came later.
     Aborted,
 }
 
@@ -46,6 +46,7 @@ pub enum CallKind {
     Close,
     Abort,
     UdpSendv,
+    Shutdown,
 }
 
 /// Why a call was not, or not wholly, executed.

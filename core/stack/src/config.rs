@@ -18,6 +18,8 @@ pub struct StackConfig {
     pub gateway: Option<Ipv4Addr>,
     /// The link address.
     pub mac: MacAddr,
+    /// Neighbours whose link addresses are given: they are never asked for, and no answer changes them.
+    pub neighbors: Vec<(Ipv4Addr, MacAddr)>,
     /// Largest IP packet, in bytes (1,500 on Ethernet).
     pub mtu_bytes: u16,
     /// Largest IP packet that is received, in bytes, where that is another one.
@@ -48,6 +50,9 @@ pub struct StackConfig {
     /// each sixteenth more, of four (RFC 9293 §3.9.1.8 lets a host abort what it has no resources for). It counts once
     /// a retransmission has brought nothing: two losses in a row may cost an honest peer its connection then.
     pub user_timeout_least: Duration,
+    /// When silent peers of open connections are asked for a sign of life (RFC 9293 §3.8.4); `None`: never, the RFC's
+    /// default.
+    pub keepalive: Option<Keepalive>,
     /// Retransmissions of a SYN before an attempt is given up (RFC 9293 §3.8.3: for at least three minutes). They alone
     /// bound an attempt to connect, `user_timeout` does not.
     pub syn_retries: u8,
@@ -55,6 +60,8 @@ pub struct StackConfig {
     pub time_wait: Duration,
     /// Connections in TIME-WAIT per elastic thread; beyond it the oldest ends early (counted).
     pub max_time_wait: u32,
+    /// Connections per elastic thread that the application closed and that have not ended; what is closed beyond is reset.
+    pub max_closed: u32,
     /// How long a closed connection waits for the peer's FIN (FIN-WAIT-2).
     pub fin_wait: Duration,
     /// Received checksums need not be verified: the device has done it.
@@ -67,6 +74,17 @@ pub struct StackConfig {
     pub rss_key: Option<RssKey>,
     /// With which peers the application may speak.
     pub policy: NetworkPolicy,
+}
+
+/// How silent peers are asked for a sign of life.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Keepalive {
+    /// Silence before the first probe.
+    pub idle: Duration,
+    /// Time between probes.
+    pub interval: Duration,
+    /// Probes without an answer after which the connection is given up.
+    pub probes: u8,
 }
 
 /// A key of the RSS hash. It is not printed: who knows it can aim all of its connections at one core.
@@ -88,6 +106,7 @@ impl StackConfig {
             prefix_bits: prefix_bits.min(32),
             gateway: None,
             mac,
+            neighbors: Vec::new(),
             mtu_bytes: 1500,
             receive_mtu_bytes: None,
             tcp_listen: Vec::new(),
@@ -101,9 +120,11 @@ impl StackConfig {
             retries: 15,
             user_timeout: Some(Duration::from_secs(100)),
             user_timeout_least: Duration::from_millis(250),
+            keepalive: None,
             syn_retries: 7,
             time_wait: Duration::from_secs(60),
             max_time_wait: 1 << 16,
+            max_closed: 1 << 16,
             fin_wait: Duration::from_secs(60),
             rx_checksums_verified: false,
             answers_per_second: 1000,

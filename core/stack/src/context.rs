@@ -18,7 +18,7 @@ use crate::neighbors::Neighbor;
 use crate::shared::{FLOW_GROUPS, Shared};
 use crate::stats::StackStats;
 use crate::tcp::backlog::{Backlog, Backlogs};
-use crate::tcp::conn::Place;
+use crate::tcp::conn::{Conn, Place};
 use crate::tcp::owed::OwedResets;
 use crate::wheel::Wheel;
 
@@ -35,12 +35,34 @@ const ARP_INTERVAL: Duration = Duration::from_millis(100);
 /// How often a core with waiting frames looks whether another core has learned the link address.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
+/// For whom a link address is looked up.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Asker {
+    /// A connection that has just got on: the neighbour is where it was (RFC 1122 §2.3.2.1, RFC 4861 §7.3.1).
+    Confirmed,
+    /// A connection, or the application.
+    Ours,
+    /// A stranger that is answered. All of them together get half of the places, so that forged addresses do not take
+    /// those of others.
+    Stranger,
+}
+
+/// A frame that waits for a link address.
+#[derive(Debug)]
+struct Waiting {
+    hop: Ipv4Addr,
+    since: Instant,
+    asker: Asker,
+    /// Whole but for its destination.
+    frame: Mbuf,
+}
+
 /// Frames that wait for a link address, and when it was last asked for.
 #[derive(Debug, Default)]
 pub(crate) struct Unresolved {
-    /// Next hop, when it was queued, and the frame but for its destination.
-    waiting: VecDeque<(Ipv4Addr, Instant, Mbuf)>,
-    asked: VecDeque<(Ipv4Addr, Instant)>,
+    waiting: VecDeque<Waiting>,
+    /// Next hops that were asked for just now.
+    asked: VecDeque<(Ipv4Addr, Instant, Asker)>,
     /// When to look at those that wait.
     look_at: Instant,
 }
@@ -54,7 +76,7 @@ impl Unresolved {
 
     /// Gives back what waits.
     pub fn clear(&mut self, pool: &mut Pool) {
-        self.waiting.drain(..).for_each(|(_, _, mbuf)| pool.free(mbuf));
+        self.waiting.drain(..).for_each(|waiting| pool.free(waiting.frame));
     }
 }
 
@@ -147,6 +169,8 @@ pub(crate) struct Context<'a> {
 pub(crate) struct Census {
     pub connections: u32,
     pub time_wait: u32,
+    /// Connections that the application closed and that are not in TIME-WAIT yet.
+    pub closed: u32,
     /// Those that are not the application's yet.
     pub backlogs: Backlogs,
     /// Nobody is let in any more (`stack::leave`).
@@ -228,31 +252,42 @@ impl Context<'_> {
 
     /// The link address to which packets for `destination` go. Asks for it where it is not known.
     #[inline]
-    pub fn resolve(&mut self, destination: Ipv4Addr) -> Option<MacAddr> {
+    pub fn resolve(&mut self, destination: Ipv4Addr, asker: Asker) -> Option<MacAddr> {
         let (hop, mac, at) = self.out.last_hop;
         if hop == destination && at == self.now {
             return Some(mac);
         }
-        let mac = self.resolve_slow(destination)?;
+        let mac = self.resolve_slow(destination, asker)?;
         self.out.last_hop = (destination, mac, self.now);
         Some(mac)
     }
 
-    /// Headers of an established segment to `destination`, as far as all of this moment are alike.
+    /// The link address to which segments of a connection go. Asks for it where it is not known.
+    #[inline]
+    pub fn resolve_for(&mut self, conn: &Conn) -> Option<MacAddr> {
+        // A round trip has been measured, and the peer was heard of in this tick: had our segments not come, its own
+        // would be old ones, sent again.
+        let is_confirmed = conn.srtt_8 != 0 && conn.heard_at == self.clock();
+        let asker = if is_confirmed { Asker::Confirmed } else { Asker::Ours };
+        self.resolve(conn.flow.remote_addr(), asker)
+    }
+
+    /// Headers of an established segment of a connection, as far as all to its peer at this moment are alike.
     /// `None` where its link address is not known: it is asked for.
     #[inline(always)]
-    pub fn template(&mut self, destination: Ipv4Addr) -> Option<&EstablishedTemplate> {
+    pub fn template(&mut self, conn: &Conn) -> Option<&EstablishedTemplate> {
         let (_, made_for, at) = &self.out.template;
-        if *made_for != destination || *at != self.now {
-            self.make_template(destination)?;
+        if *made_for != conn.flow.remote_addr() || *at != self.now {
+            self.make_template(conn)?;
         }
         Some(&self.out.template.0)
     }
 
     /// Once for each destination of a batch.
     #[inline(never)]
-    fn make_template(&mut self, destination: Ipv4Addr) -> Option<()> {
-        let mac = self.resolve(destination)?;
+    fn make_template(&mut self, conn: &Conn) -> Option<()> {
+        let mac = self.resolve_for(conn)?;
+        let destination = conn.flow.remote_addr();
         if self.out.template.2 == self.now {
             self.out.template.0.set_destination(mac);
             self.out.template.1 = destination;
@@ -276,30 +311,35 @@ impl Context<'_> {
         self.clock().wrapping_add(self.shared.timestamp_offset)
     }
 
-    fn resolve_slow(&mut self, destination: Ipv4Addr) -> Option<MacAddr> {
+    fn resolve_slow(&mut self, destination: Ipv4Addr, asker: Asker) -> Option<MacAddr> {
         let hop = self.shared.config.next_hop(destination)?;
         match self.shared.neighbors.lookup(hop, self.now) {
             Neighbor::Reachable(mac) => Some(mac),
             Neighbor::Stale(mac) => {
-                self.ask(hop, mac);
+                match asker {
+                    Asker::Confirmed => self.shared.neighbors.learn(hop, mac, self.now),
+                    Asker::Ours | Asker::Stranger => self.ask(hop, mac, asker),
+                }
                 Some(mac)
             }
             Neighbor::Unknown => {
-                self.ask(hop, MacAddr::BROADCAST);
+                self.ask(hop, MacAddr::BROADCAST, asker);
                 None
             }
         }
     }
 
     /// Sends an ARP request for `hop`, unless one was sent just now.
-    fn ask(&mut self, hop: Ipv4Addr, to: MacAddr) {
+    fn ask(&mut self, hop: Ipv4Addr, to: MacAddr, asker: Asker) {
         let now = self.now;
         let asked = &mut self.out.unresolved.asked;
-        asked.retain(|&(_, at)| now.since(at) < ARP_INTERVAL);
-        if asked.iter().any(|&(ip, _)| ip == hop) || asked.len() >= MAX_UNRESOLVED {
+        asked.retain(|&(_, at, _)| now.since(at) < ARP_INTERVAL);
+        let strangers = asked.iter().filter(|asked| asked.2 == Asker::Stranger).count();
+        let is_crowded = asker == Asker::Stranger && strangers >= MAX_UNRESOLVED / 2;
+        if asked.iter().any(|asked| asked.0 == hop) || asked.len() >= MAX_UNRESOLVED || is_crowded {
             return;
         }
-        asked.push_back((hop, now));
+        asked.push_back((hop, now, asker));
         let config = &self.shared.config;
         let request = ArpRepr {
             operation: ArpOperation::Request,
@@ -347,7 +387,13 @@ impl Context<'_> {
 
     /// Puts Ethernet and IPv4 headers before the packet in `mbuf` and sends it, or keeps it for a
     /// while where the link address has to be asked for.
-    pub fn send_ip(&mut self, mut mbuf: Mbuf, destination: Ipv4Addr, protocol: Protocol) {
+    pub fn send_ip(
+        &mut self,
+        mut mbuf: Mbuf,
+        destination: Ipv4Addr,
+        protocol: Protocol,
+        asker: Asker,
+    ) {
         let payload_len = mbuf.len();
         let ip = Ipv4Repr::new(self.shared.config.address, destination, protocol, payload_len);
         let Ok(frame) = mbuf.prepend(LINK_AND_IP) else {
@@ -355,33 +401,47 @@ impl Context<'_> {
             return self.pool.free(mbuf);
         };
         ip.emit(&mut frame[EthernetRepr::HEADER_LEN..]);
-        match self.resolve(destination) {
+        match self.resolve(destination, asker) {
             Some(dst) => self.send_to(dst, mbuf),
-            None => self.wait_for_link(destination, mbuf),
+            None => self.wait_for_link(destination, mbuf, asker),
         }
     }
 
     /// Keeps a frame, whole but for its destination, until the link address is known.
     #[cold]
-    pub fn wait_for_link(&mut self, destination: Ipv4Addr, mbuf: Mbuf) {
+    pub fn wait_for_link(&mut self, destination: Ipv4Addr, frame: Mbuf, asker: Asker) {
         let now = self.now;
         let Some(hop) = self.shared.config.next_hop(destination) else {
-            self.stats.unresolved_drops += 1;
-            return self.pool.free(mbuf);
+            return self.drop_unresolved(frame);
         };
-        while let Some((_, at, _)) = self.out.unresolved.waiting.front()
-            && (now.since(*at) > UNRESOLVED_LIFE
-                || self.out.unresolved.waiting.len() >= MAX_UNRESOLVED)
+        while let Some(first) = self.out.unresolved.waiting.front()
+            && now.since(first.since) > UNRESOLVED_LIFE
         {
-            if let Some((_, _, old)) = self.out.unresolved.waiting.pop_front() {
-                self.stats.unresolved_drops += 1;
-                self.pool.free(old);
-            }
+            self.drop_waiting(0);
+        }
+        let waiting = &self.out.unresolved.waiting;
+        let is_stranger = |waiting: &Waiting| waiting.asker == Asker::Stranger;
+        let strangers = waiting.iter().filter(|&one| is_stranger(one)).count();
+        let is_crowded = asker == Asker::Stranger && strangers >= MAX_UNRESOLVED / 2;
+        if waiting.len() >= MAX_UNRESOLVED || is_crowded {
+            // The oldest frame to a stranger, or the oldest.
+            self.drop_waiting(waiting.iter().position(is_stranger).unwrap_or(0));
         }
         if self.out.unresolved.waiting.is_empty() {
             self.out.unresolved.look_at = now + LOOK_INTERVAL;
         }
-        self.out.unresolved.waiting.push_back((hop, now, mbuf));
+        self.out.unresolved.waiting.push_back(Waiting { hop, since: now, asker, frame });
+    }
+
+    fn drop_waiting(&mut self, index: usize) {
+        if let Some(waiting) = self.out.unresolved.waiting.remove(index) {
+            self.drop_unresolved(waiting.frame);
+        }
+    }
+
+    fn drop_unresolved(&mut self, frame: Mbuf) {
+        self.stats.unresolved_drops += 1;
+        self.pool.free(frame);
     }
 
     /// Looks at the frames that wait for a link address: the answer may have come to another core,
@@ -391,15 +451,14 @@ impl Context<'_> {
         let now = self.now;
         self.out.unresolved.look_at = now + LOOK_INTERVAL;
         for _ in 0..self.out.unresolved.waiting.len() {
-            let Some((hop, at, mbuf)) = self.out.unresolved.waiting.pop_front() else { return };
-            if now.since(at) > UNRESOLVED_LIFE {
-                self.stats.unresolved_drops += 1;
-                self.pool.free(mbuf);
+            let Some(waiting) = self.out.unresolved.waiting.pop_front() else { return };
+            if now.since(waiting.since) > UNRESOLVED_LIFE {
+                self.drop_unresolved(waiting.frame);
                 continue;
             }
-            match self.resolve_slow(hop) {
-                Some(dst) if self.can_send() => self.send_to(dst, mbuf),
-                _ => self.out.unresolved.waiting.push_back((hop, at, mbuf)),
+            match self.resolve_slow(waiting.hop, waiting.asker) {
+                Some(dst) if self.can_send() => self.send_to(dst, waiting.frame),
+                _ => self.out.unresolved.waiting.push_back(waiting),
             }
         }
     }
@@ -407,11 +466,11 @@ impl Context<'_> {
     /// Sends what waited for the link address of `hop`.
     pub fn resolved(&mut self, hop: Ipv4Addr, dst: MacAddr) {
         for _ in 0..self.out.unresolved.waiting.len() {
-            let Some((ip, at, mbuf)) = self.out.unresolved.waiting.pop_front() else { return };
-            if ip == hop && self.can_send() {
-                self.send_to(dst, mbuf);
+            let Some(waiting) = self.out.unresolved.waiting.pop_front() else { return };
+            if waiting.hop == hop && self.can_send() {
+                self.send_to(dst, waiting.frame);
             } else {
-                self.out.unresolved.waiting.push_back((ip, at, mbuf));
+                self.out.unresolved.waiting.push_back(waiting);
             }
         }
     }

@@ -12,7 +12,7 @@ use crate::policy::{Direction, Transport};
 use crate::shared::Shared;
 use crate::tcp::conn::Place;
 use crate::tcp::group::FlowGroup;
-use crate::tcp::{calls, connect, predicted, receive};
+use crate::tcp::{calls, close, connect, predicted, receive};
 use crate::{again, udp};
 
 /// Whether a flow group is one that another core owns, or that is on its way.
@@ -149,6 +149,11 @@ fn one(
         // Of a connection that is gone these too are the usual race: `Dead` was told, or is in the
         // same batch.
         CallRecord::Again { handle } => again::note(groups, handle, ctx),
+        CallRecord::Shutdown { handle } => {
+            if let Some((group, slot)) = place_of(groups, handle) {
+                calls::shutdown(group, slot, ctx);
+            }
+        }
         CallRecord::Close { handle } => {
             if let Some((group, slot)) = place_of(groups, handle) {
                 calls::close(group, slot, ctx);
@@ -177,9 +182,15 @@ fn connect(
         ctx.stats.policy_denied_out += 1;
         return ctx.event(EventRecord::ConnectFailed { cookie, error: ConnectError::Forbidden });
     }
+    let (tick, ticks) = (ctx.tick, &ctx.shared.ticks);
     let in_use = |group, hash, port| {
-        group_mut(groups, group)
-            .is_none_or(|group| group.lookup(hash, FlowKey::new(peer, port)).is_some())
+        let flow = FlowKey::new(peer, port);
+        group_mut(groups, group).is_none_or(|group| {
+            group.half_open.find(hash, flow).is_some()
+                || group
+                    .lookup(hash, flow)
+                    .is_some_and(|slot| !close::is_replaceable(group, slot, tick, ticks))
+        })
     };
     let chosen = match local_port {
         Some(port) => connect::given_port(ctx.shared, peer, port, in_use),

@@ -4,7 +4,7 @@ use mem::Mbuf;
 use wire::{IcmpRepr, IcmpView, Ipv4Addr, Protocol, UnreachableCode, copy_and_sum};
 
 use crate::budget::Answer;
-use crate::context::Context;
+use crate::context::{Asker, Context};
 use crate::input::quotation;
 
 /// An ICMP message came; it stands at `at..at + len` of the frame.
@@ -53,6 +53,6 @@ fn send(repr: IcmpRepr, data: &[u8], to: Ipv4Addr, ctx: &mut Context<'_>) -> boo
         return false;
     };
     repr.emit(header, sum);
-    ctx.send_ip(mbuf, to, Protocol::ICMP);
+    ctx.send_ip(mbuf, to, Protocol::ICMP, Asker::Stranger);
     true
 }

@@ -19,6 +19,9 @@ const WAYS: usize = 8;
 /// How long an answer is believed; it is asked for again in the last quarter of that time.
 pub const REACHABLE: Duration = Duration::from_secs(60);
 
+/// When a neighbour was learned that is fixed: never old, and the last to be replaced.
+const FIXED: Instant = Instant::from_nanos(u64::MAX);
+
 #[derive(Debug, Default)]
 struct Entry {
     sequence: AtomicU32,
@@ -89,8 +92,13 @@ impl NeighborTable {
         Neighbor::Unknown
     }
 
+    /// Learns that `address` is at `mac` for good: what is learned later does not change it.
+    pub fn fix(&self, address: Ipv4Addr, mac: MacAddr) {
+        self.learn(address, mac, FIXED);
+    }
+
     /// Learns that `address` is at `mac`. Replaces the oldest of the places where it may stand.
-    /// Without effect while another thread writes.
+    /// Without effect while another thread writes, and where the neighbour is fixed.
     pub fn learn(&self, address: Ipv4Addr, mac: MacAddr, now: Instant) {
         let address = address.to_bits();
         if self.writing.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err()
@@ -107,7 +115,9 @@ impl NeighborTable {
                 (used, entry.learned_ns.load(Ordering::Relaxed))
             })
         });
-        if let Some(entry) = entry {
+        let is_fixed =
+            |entry: &&Entry| entry.learned_ns.load(Ordering::Relaxed) == FIXED.as_nanos();
+        if let Some(entry) = entry.filter(|entry| now == FIXED || !is_fixed(entry)) {
             let [a, b, c, d, e, f] = mac.0;
             let before = entry.sequence.load(Ordering::Relaxed);
             entry.sequence.store(before.wrapping_add(1), Ordering::Relaxed);
@@ -142,6 +152,19 @@ mod tests {
         let moved = MacAddr([2, 0, 0, 0, 0, 2]);
         table.learn(ip, moved, NOW + Duration::from_secs(61));
         assert_eq!(table.lookup(ip, NOW + Duration::from_secs(61)), Neighbor::Reachable(moved));
+    }
+
+    #[test]
+    fn a_fixed_neighbour_stays_what_it_is() {
+        let table = NeighborTable::new(7);
+        let (ip, mac) = (Ipv4Addr::new(10, 0, 0, 1), MacAddr([2, 0, 0, 0, 0, 1]));
+        table.fix(ip, mac);
+        for number in 0..if cfg!(miri) { 100 } else { 20_000u32 } {
+            let other = Ipv4Addr::from_bits(0x0a00_0000 + number);
+            table.learn(other, MacAddr([6; 6]), NOW + Duration::from_secs(number.into()));
+        }
+        let later = NOW + Duration::from_secs(1 << 20);
+        assert_eq!(table.lookup(ip, later), Neighbor::Reachable(mac));
     }
 
     #[test]

@@ -76,8 +76,10 @@ impl Shared {
         let home = core::array::from_fn(|group| AtomicU8::new((group % cores) as u8));
         let key = config.rss_key.map_or(secrets.rss_key, |key| key.0);
         let toeplitz = Box::new(Toeplitz::new(&key));
+        let neighbors = NeighborTable::new(secrets.offset.rotate_left(16));
+        config.neighbors.iter().for_each(|&(address, mac)| neighbors.fix(address, mac));
         Self {
-            neighbors: NeighborTable::new(secrets.offset.rotate_left(16)),
+            neighbors,
             hash_of_address: toeplitz.destination(config.address),
             toeplitz,
             access: Access::new(config.policy.clone(), secrets.port_key),

@@ -63,6 +63,9 @@ counters! {
     tcp_answers_limited,
     /// Time-outs that were spurious: the segments had arrived (RFC 3522, RFC 5682).
     tcp_spurious_timeouts,
+    /// Connections that the application closed and that were reset, as received bytes were left or came later, or as
+    /// there were too many of them.
+    tcp_closed_reset,
     /// Resets sent.
     tcp_resets_out,
     /// Resets received and obeyed.

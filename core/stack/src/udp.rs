@@ -4,7 +4,7 @@ use domain::{CallError, CallKind, Cookie, Handle};
 use mem::Mbuf;
 use wire::{Endpoint, Ipv4Addr, Ipv4Repr, Protocol, Sum, UdpRepr, UdpView, UnreachableCode};
 
-use crate::context::Context;
+use crate::context::{Asker, Context};
 use crate::icmp;
 use crate::policy::{Direction, Transport};
 use crate::tcp::calls::fail;
@@ -82,7 +82,7 @@ pub(crate) fn send(
         }
     }
     ctx.stats.udp_out += 1;
-    ctx.send_ip(mbuf, peer.addr, Protocol::UDP);
+    ctx.send_ip(mbuf, peer.addr, Protocol::UDP, Asker::Ours);
 }
 
 fn unsendable(ctx: &mut Context<'_>) {

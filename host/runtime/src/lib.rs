@@ -28,7 +28,7 @@ pub use dataplane::{
     ServicePolicy, WhileAway,
 };
 pub use shown::{Shown, Watched};
-pub use stack::{FLOW_GROUPS, PeerRegister, RssKey, StackConfig, policy};
+pub use stack::{FLOW_GROUPS, Keepalive, PeerRegister, RssKey, StackConfig, policy};
 
 pub use beside::beside;
 pub use config::{CoreReport, RuntimeConfig, Scheduler};

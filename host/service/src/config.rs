@@ -396,7 +396,11 @@ pub struct TcpConfig {
     pub delayed_ack_ms: u64,
     /// How long TIME-WAIT lasts, in seconds.
     pub time_wait_s: u64,
-    /// Connections that may be half open or not yet accepted.
+    /// Silence after which a peer is asked for a sign of life, in seconds; nine times, every 75 s, before it is given up.
+    /// 0: never.
+    pub keepalive_s: u64,
+    /// Connections of one port that may be half open; beyond, SYNs are answered with cookies. As many may wait to be
+    /// accepted.
     pub backlog: u32,
     /// Connections of one elastic thread.
     pub max_connections: u32,
@@ -408,6 +412,7 @@ impl Default for TcpConfig {
             receive_window_kb: 256,
             delayed_ack_ms: 40,
             time_wait_s: 60,
+            keepalive_s: 0,
             backlog: 4096,
             max_connections: 1 << 20,
         }
@@ -515,6 +520,7 @@ impl RunConfig {
         in_range("tcp.receive_window_kb", self.tcp.receive_window_kb, 2, 1 << 20)?;
         in_range("tcp.delayed_ack_ms", self.tcp.delayed_ack_ms, 0, 499)?;
         in_range("tcp.time_wait_s", self.tcp.time_wait_s, 1, 240)?;
+        in_range("tcp.keepalive_s", self.tcp.keepalive_s, 0, 4 * 3600)?;
         in_range("tcp.backlog", self.tcp.backlog, 1, 1 << 24)?;
         in_range("tcp.max_connections", self.tcp.max_connections, 1, 1 << 24)?;
         in_range("kv.memory_mb", self.kv.memory_mb, 1, 1 << 20)?;

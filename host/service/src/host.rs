@@ -7,7 +7,9 @@ use std::time::Duration;
 use anyhow::Context;
 use nic::device::{Mtu, Watch};
 use runtime::{Controls, CoreReport, RuntimeConfig, Scheduler};
-use runtime::{ElasticConfig, IdlePolicy, ModerationPolicy, ReadySetConfig, StackConfig};
+use runtime::{
+    ElasticConfig, IdlePolicy, Keepalive, ModerationPolicy, ReadySetConfig, StackConfig,
+};
 use statseg::{Layout, Segment};
 use tailplane::{MacAddr, Service};
 
@@ -86,6 +88,11 @@ pub fn runtime(config: &RunConfig, mac: MacAddr, mtu: Mtu) -> anyhow::Result<Run
     stack.receive_window_bytes = config.tcp.receive_window_kb << 10;
     stack.delayed_ack = Duration::from_millis(config.tcp.delayed_ack_ms);
     stack.time_wait = Duration::from_secs(config.tcp.time_wait_s);
+    stack.keepalive = (config.tcp.keepalive_s > 0).then(|| Keepalive {
+        idle: Duration::from_secs(config.tcp.keepalive_s),
+        interval: Duration::from_secs(75),
+        probes: 9,
+    });
     if config.service.app == App::Kv {
         // A reply that a client does not acknowledge is one that it does not take.
         stack.user_timeout = config.kv.request_timeout();

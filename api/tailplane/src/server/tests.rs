@@ -211,6 +211,7 @@ impl Turn {
                 }
                 CallRecord::Connect { .. }
                 | CallRecord::SendvPlaced { .. }
+                | CallRecord::Shutdown { .. }
                 | CallRecord::UdpSendv { .. } => panic!("a server does not {record:?}"),
             }
         }

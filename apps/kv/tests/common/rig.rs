@@ -223,6 +223,7 @@ impl Rig {
                 }
             }
             CallRecord::Connect { .. }
+            | CallRecord::Shutdown { .. }
             | CallRecord::SendvPlaced { .. }
             | CallRecord::UdpSendv { .. } => panic!("the service does not {record:?}"),
         }

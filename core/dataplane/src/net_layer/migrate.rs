@@ -503,6 +503,7 @@ fn failing(record: &CallRecord) -> Option<(CallKind, Handle)> {
         }
         CallRecord::Accept { handle, .. } => Some((CallKind::Accept, handle)),
         CallRecord::RecvDone { handle, .. } => Some((CallKind::RecvDone, handle)),
+        CallRecord::Shutdown { handle } => Some((CallKind::Shutdown, handle)),
         CallRecord::Close { handle } => Some((CallKind::Close, handle)),
         CallRecord::Abort { handle } => Some((CallKind::Abort, handle)),
         _ => None,

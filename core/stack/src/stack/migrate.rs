@@ -171,6 +171,7 @@ impl Stack {
         let group = &sealed.group;
         self.census.connections -= group.table.len() as u32;
         self.census.time_wait -= group.in_time_wait;
+        self.census.closed -= group.closed;
         self.census.backlogs.subtract(&group.backlogs);
         let kept = core::mem::take(&mut self.out.kept[group.index as usize]);
         (0..kept).for_each(|_| pool.unkeep());
@@ -192,6 +193,7 @@ impl Stack {
         debug_assert!(self.groups[index].is_none(), "flow group {index} has two homes");
         self.census.connections += group.table.len() as u32;
         self.census.time_wait += group.in_time_wait;
+        self.census.closed += group.closed;
         self.census.backlogs.add(&group.backlogs);
         self.out.kept[index] = kept;
         (0..kept).for_each(|_| pool.keep());

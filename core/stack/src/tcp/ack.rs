@@ -109,6 +109,8 @@ fn advance(
     let flight_before = conn.flight();
     let acked = (segment.ack - conn.snd_una) as u32;
     update_window(conn, segment);
+    // Header prediction need not do it: after a time-out it waits until all is acknowledged.
+    cold.retries = 0;
     let bytes = acknowledge(conn, segment, ctx);
     if conn.flags.has(Flags::TAKEN_BACK) {
         newreno::resend_all(conn, cold);

@@ -104,14 +104,27 @@ pub(crate) fn recv_done(
     }
 }
 
+/// `shutdown`.
+pub(crate) fn shutdown(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
+    let (place, conn, _) = group.at(slot);
+    match conn.state {
+        State::Established | State::CloseWait if conn.flags.has(Flags::ACCEPTED) => {
+            close::shutdown(group, slot, ctx);
+        }
+        _ => fail_on(place, conn, CallKind::Shutdown, CallError::BadState, ctx),
+    }
+}
+
 /// `close`.
 pub(crate) fn close(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
     let (place, conn, _) = group.at(slot);
-    match conn.state {
-        _ if !conn.flags.has(Flags::ACCEPTED) => abort(group, slot, ctx),
-        State::Established | State::CloseWait => close::close(group, slot, ctx),
-        _ => fail_on(place, conn, CallKind::Close, CallError::BadState, ctx),
+    if !conn.flags.has(Flags::ACCEPTED) {
+        return abort(group, slot, ctx);
     }
+    if conn.flags.has(Flags::CLOSED) {
+        return fail_on(place, conn, CallKind::Close, CallError::BadState, ctx);
+    }
+    close::close(group, slot, ctx);
 }
 
 /// `abort`.

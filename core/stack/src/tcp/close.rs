@@ -1,16 +1,46 @@
 //! The end of a connection: FIN in both directions, TIME-WAIT, resets (RFC 9293 §3.6).
 
 use domain::{DeadReason, EventRecord};
-use wire::{Sum, TcpFlags};
+use wire::{SeqNumber, Sum, TcpFlags};
 
 use super::conn::{Conn, Flags, State};
 use super::fields::Segment;
 use super::group::{FlowGroup, TimeWait};
 use super::{listen, output};
-use crate::context::Context;
+use crate::context::{Asker, Context};
+use crate::ticks::Ticks;
+use crate::wheel::TICK_SHIFT;
 
-/// The application closes: a FIN goes out behind all that it sent.
+/// The application closes. What was received and not told ends the connection with a reset, and so do too many closed
+/// ones that still send.
 pub(crate) fn close(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
+    let (place, conn, cold) = group.at(slot);
+    let is_crowded = ctx.census.closed >= ctx.shared.config.max_closed;
+    if cold.undelivered_bytes > 0 || is_crowded {
+        ctx.stats.tcp_closed_reset += 1;
+        return abort(group, slot, DeadReason::Aborted, ctx);
+    }
+    conn.flags.set(Flags::CLOSED);
+    match conn.state {
+        State::Established | State::CloseWait => shutdown(group, slot, ctx),
+        State::FinWait2 => {
+            wait_for_fin(conn, ctx);
+            output::note_pending(conn, place, ctx);
+        }
+        _ => {}
+    }
+    group.closed += 1;
+    ctx.census.closed += 1;
+}
+
+/// The peer of a closed connection has so long for its FIN (FIN-WAIT-2).
+fn wait_for_fin(conn: &mut Conn, ctx: &Context<'_>) {
+    conn.rtx_at = (ctx.tick as u32).wrapping_add(ctx.shared.ticks.fin_wait);
+    conn.flags.set(Flags::RTX_ARMED);
+}
+
+/// The application sends no more: a FIN goes out behind all that it sent.
+pub(crate) fn shutdown(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
     let conn = group.slots.hot(slot);
     conn.state = match conn.state {
         State::Established => State::FinWait1,
@@ -70,8 +100,9 @@ fn closing_states(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) -> bo
     match conn.state {
         State::FinWait1 => {
             conn.state = State::FinWait2;
-            conn.rtx_at = (ctx.tick as u32).wrapping_add(ctx.shared.ticks.fin_wait);
-            conn.flags.set(Flags::RTX_ARMED);
+            if conn.flags.has(Flags::CLOSED) {
+                wait_for_fin(conn, ctx);
+            }
             output::mark_pending(group, slot, ctx);
             true
         }
@@ -123,6 +154,7 @@ fn enter_time_wait(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
     } else {
         tell_end(group, slot, ctx);
     }
+    group.leave_closed(slot, ctx);
     let conn = group.slots.hot(slot);
     conn.state = State::TimeWait;
     conn.flags.clear(Flags::OUT_OF_ORDER);
@@ -230,6 +262,28 @@ fn restart_time_wait(conn: &mut Conn, ctx: &Context<'_>) {
     conn.rtx_at = (ctx.tick as u32).wrapping_add(ctx.shared.ticks.time_wait);
 }
 
+/// How long a connection stays in TIME-WAIT at least before one of ours takes its place, in ticks of the wheel: a second,
+/// in which our timestamps have changed.
+const REPLACEABLE_AFTER: u32 = 1_000_000_000 >> TICK_SHIFT;
+
+/// Whether a new connection to the same peer may take the place of one (RFC 6191): it has been in TIME-WAIT for a second,
+/// and the peer tells old segments by their timestamps.
+pub(crate) fn is_replaceable(group: &mut FlowGroup, slot: u32, tick: u64, ticks: &Ticks) -> bool {
+    let conn = group.slots.hot(slot);
+    let left = conn.rtx_at.wrapping_sub(tick as u32);
+    conn.state == State::TimeWait
+        && conn.flags.has(Flags::TIMESTAMPS)
+        && ticks.time_wait.saturating_sub(left) >= REPLACEABLE_AFTER
+        && !is_untold(group, slot)
+}
+
+/// Ends a connection in TIME-WAIT whose place a new one takes. Answers the last number that it used.
+pub(crate) fn replace(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) -> SeqNumber {
+    let before = group.slots.hot(slot).snd_nxt;
+    group.destroy(slot, ctx);
+    before
+}
+
 /// A segment for a connection in TIME-WAIT.
 #[cold]
 pub(crate) fn time_wait(
@@ -254,9 +308,7 @@ pub(crate) fn time_wait(
     let is_syn = segment.flags.contains(TcpFlags::SYN) && !segment.flags.contains(TcpFlags::ACK);
     let newer = newer_stamp || segment.seq.after(conn.rcv_nxt);
     if is_syn && newer && !is_untold(group, slot) {
-        let conn = group.slots.hot(slot);
-        let before = conn.snd_nxt;
-        group.destroy(slot, ctx);
+        let before = replace(group, slot, ctx);
         return listen::open(group, segment, Some(before), ctx);
     }
     let conn = group.slots.hot(slot);
@@ -363,7 +415,7 @@ pub(crate) fn leave(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) -> 
     if owes_reset(conn) {
         let destination = conn.flow.remote_addr();
         let reachable = ctx.shared.config.next_hop(destination).is_some();
-        if reachable && ctx.resolve(destination).is_none() {
+        if reachable && ctx.resolve(destination, Asker::Ours).is_none() {
             return Farewell::Waits;
         }
         let sent = reachable && last_reset(group, slot, ctx);

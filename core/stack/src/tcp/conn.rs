@@ -100,6 +100,10 @@ impl Flags {
     pub const UNDO: Self = Self(1 << 17);
     /// New data was sent after a time-out, to find out whether it was spurious (RFC 5682 §2.1, step 2b).
     pub const FRTO: Self = Self(1 << 18);
+    /// A silent peer is asked for a sign of life.
+    pub const KEEPALIVE: Self = Self(1 << 21);
+    /// The application closed the connection: what comes for it is not read.
+    pub const CLOSED: Self = Self(1 << 20);
     /// A time-out found the window taken back: what was in flight is lost.
     pub const TAKEN_BACK: Self = Self(1 << 19);
 
@@ -269,7 +273,9 @@ pub struct Cold {
     /// Bytes of `undelivered`.
     pub undelivered_bytes: u32,
     /// Buffers in `held` and `undelivered`: small segments pin large buffers.
-    pub held_buffers: u32,
+    pub held_buffers: u16,
+    /// See [`Flags::ANSWERED`]; low bits of the timestamp clock.
+    pub answered_at: u16,
     /// End of what is being recovered (RFC 6582 "recover").
     pub recover: SeqNumber,
     /// Next to be sent again after a time-out.
@@ -278,16 +284,10 @@ pub struct Cold {
     pub stalled_until: SeqNumber,
     /// Low bits of the tick since which it has; meaningful while a timer that fired has found no progress.
     pub stalled_since: u32,
-    /// SND.UNA at the last time-out: `retries` counts those since it moved.
-    pub retried_una: SeqNumber,
     /// Time-outs in a row that have brought no progress.
     pub retries: u8,
-    /// See [`Flags::ANSWERED`]; in ticks of the timestamp clock.
-    pub answered_at: u32,
     /// See [`Flags::UNDO`].
     pub(crate) undo: Undo,
-    /// Our initial sequence number.
-    pub iss: SeqNumber,
     /// The peer's FIN came and the application has not been told.
     pub eof_untold: bool,
     /// The connection has ended in order, and the application is told behind what it has not been

@@ -8,7 +8,7 @@ use super::conn::{Flags, State};
 use super::group::FlowGroup;
 use super::isn::keyed_hash;
 use super::newreno::initial_window;
-use super::output;
+use super::{close, listen, output};
 use crate::context::Context;
 use crate::shared::Shared;
 
@@ -74,19 +74,21 @@ pub(crate) fn open(
     }
     let spare = ctx.pool.allows(Want::Send).then(|| ctx.pool.alloc().ok());
     let Some(mbuf) = spare.flatten() else { return fail(ConnectError::NoMemory, ctx) };
-    let Some(slot) = group.create(hash, FlowKey::new(peer, local_port), ctx) else {
+    // A connection in TIME-WAIT that stands there may be replaced: the caller has looked.
+    let flow = FlowKey::new(peer, local_port);
+    let before = group.lookup(hash, flow).map(|slot| close::replace(group, slot, ctx));
+    let Some(slot) = group.create(hash, flow, ctx) else {
         ctx.pool.free(mbuf);
         return fail(ConnectError::NoMemory, ctx);
     };
     let local = Endpoint::new(ctx.shared.config.address, local_port);
-    let iss = ctx.shared.isn.generate(ctx.now, local, peer);
+    let iss = listen::initial_number(before, local, peer, ctx);
     let (place, conn, cold) = group.at(slot);
     conn.state = State::SynSent;
     conn.cookie = cookie;
     conn.flags.set(Flags::ACTIVE);
     conn.mss = ctx.shared.config.mss();
     conn.cwnd = initial_window(conn.mss);
-    cold.iss = iss;
     (conn.snd_una, conn.snd_nxt, conn.snd_end, conn.snd_edge) = (iss, iss, iss, iss);
     output::enqueue(place, conn, cold, mbuf, TcpFlags::SYN, Sum::ZERO, ctx);
 }

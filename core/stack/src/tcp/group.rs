@@ -15,6 +15,7 @@ use wire::FlowKey;
 use super::backlog::Backlogs;
 use super::conn::{Cold, Conn, Flags, Place, State};
 use super::handshake::HalfOpens;
+use super::keepalive;
 use super::table::FlowTable;
 use crate::context::Context;
 
@@ -93,6 +94,8 @@ pub(crate) struct FlowGroup {
     pub time_wait: VecDeque<TimeWait>,
     /// How many they are.
     pub in_time_wait: u32,
+    /// Connections that the application closed and that are not in TIME-WAIT yet.
+    pub closed: u32,
     /// Its part of the core's backlogs.
     pub backlogs: Backlogs,
     pub half_open: HalfOpens,
@@ -172,6 +175,9 @@ impl FlowGroup {
         ctx.census.connections += 1;
         let conn = self.slots.hot(slot);
         *conn = Conn::new(conn.generation, flow);
+        if ctx.shared.ticks.keepalive.is_some() {
+            conn.flags.set(Flags::KEEPALIVE);
+        }
         self.table.insert(hash, slot);
         if let Some(register) = ctx.shared.register() {
             register.opened(self.index, slot, flow);
@@ -190,6 +196,7 @@ impl FlowGroup {
             ctx.census.time_wait -= 1;
         }
         let hash = ctx.shared.hash_of(conn.flow);
+        self.leave_closed(slot, ctx);
         self.table.remove(hash, slot);
         self.release(slot, ctx);
         let conn = self.slots.hot(slot);
@@ -200,6 +207,16 @@ impl FlowGroup {
             register.closed(self.index, slot);
         }
         ctx.census.connections -= 1;
+    }
+
+    /// A connection is none any more that was closed and has to end yet.
+    pub fn leave_closed(&mut self, slot: u32, ctx: &mut Context<'_>) {
+        let conn = self.slots.hot(slot);
+        if conn.flags.has(Flags::CLOSED) {
+            conn.flags.clear(Flags::CLOSED);
+            self.closed -= 1;
+            ctx.census.closed -= 1;
+        }
     }
 
     /// Gives back every buffer that a connection holds, and counts them.
@@ -229,7 +246,7 @@ impl FlowGroup {
     #[inline]
     pub fn schedule(&mut self, slot: u32, ctx: &mut Context<'_>) {
         let conn = self.slots.hot(slot);
-        let Some(deadline) = deadline(conn, ctx.tick) else { return };
+        let Some(deadline) = deadline(conn, ctx) else { return };
         if conn.timer.covers_about(deadline as u32, ctx.tick as u32) {
             return;
         }
@@ -263,14 +280,17 @@ impl FlowGroup {
 
 /// The tick at which the connection next wants to be looked at.
 #[inline]
-fn deadline(conn: &Conn, tick: u64) -> Option<u64> {
-    let mut next = None;
+fn deadline(conn: &Conn, ctx: &Context<'_>) -> Option<u64> {
+    let (mut next, tick) = (None, ctx.tick);
     if conn.flags.has(Flags::RTX_ARMED) {
         next = Some(expand(conn.rtx_at.wrapping_sub(tick as u32) as i32 as i64, tick));
     }
     if conn.flags.has(Flags::ACK_ARMED) {
         let ack = expand(conn.ack_at.wrapping_sub(tick as u16) as i16 as i64, tick);
         next = Some(next.map_or(ack, |rtx: u64| rtx.min(ack)));
+    }
+    if next.is_none() && conn.flags.has(Flags::KEEPALIVE) {
+        next = keepalive::deadline(conn, ctx);
     }
     next
 }

@@ -14,7 +14,7 @@ use super::group::FlowGroup;
 use super::handshake::{Due, HalfOpen, Handshake, RETRIES};
 use super::newreno::initial_window;
 use super::output::{ANSWER_INTERVAL, TIMESTAMP_BYTES, send_unowned};
-use super::{reset, rtt};
+use super::{output, reset, rtt};
 use crate::context::Context;
 use crate::shared::Shared;
 
@@ -297,6 +297,9 @@ pub(crate) fn establish(
         rtt::sample(conn, ctx.now.as_nanos().saturating_sub(at_ns));
     }
     ctx.stats.tcp_accepted += 1;
+    if conn.flags.has(Flags::KEEPALIVE) {
+        output::note_pending(conn, place, ctx);
+    }
     let (peer, window, handle) = (segment.remote(), conn.credit(), conn.handle(place));
     ctx.event(EventRecord::Knock { handle, local_port, peer, window });
     Outcome::Opened(slot, mbuf)

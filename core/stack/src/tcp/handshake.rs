@@ -144,7 +144,18 @@ impl HalfOpens {
         self.free.push(slot);
         let half = &mut self.slots[slot as usize];
         half.generation = half.generation.wrapping_add(1);
-        *half
+        let removed = *half;
+        // Nearly always those that came first end first: the queues are as long as there are half-open connections.
+        let Self { slots, due, .. } = self;
+        for queue in due {
+            while queue
+                .front()
+                .is_some_and(|due| slots[due.slot as usize].generation != due.generation)
+            {
+                queue.pop_front();
+            }
+        }
+        removed
     }
 
     /// Takes one that has waited long enough at `tick` off its queue; some may have ended.

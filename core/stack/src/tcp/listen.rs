@@ -83,11 +83,7 @@ pub(crate) fn open(
         return;
     }
     let local = Endpoint::new(config.address, port);
-    let mut iss = ctx.shared.isn.generate(ctx.now, local, peer);
-    if let Some(before) = before {
-        // The clock behind the numbers is slower than a fast connection.
-        iss = iss.max(before + REUSE_GAP);
-    }
+    let iss = initial_number(before, local, peer, ctx);
     let mut handshake = Handshake::of_syn(segment, iss);
     if backlog.half_open < config.backlog {
         return half_open::open(group, segment, handshake, ctx);
@@ -97,6 +93,18 @@ pub(crate) fn open(
     let timestamp = cookie::bake(&mut handshake, segment.flow, now, &ctx.shared.isn);
     let is_sent = half_open::syn_ack(&handshake, segment.flow, timestamp, ctx);
     ctx.stats.tcp_cookies_out += u64::from(is_sent);
+}
+
+/// The initial sequence number of a connection that begins now. `before`: see [`open`].
+pub(crate) fn initial_number(
+    before: Option<SeqNumber>,
+    local: Endpoint,
+    peer: Endpoint,
+    ctx: &Context<'_>,
+) -> SeqNumber {
+    let number = ctx.shared.isn.generate(ctx.now, local, peer);
+    // The clock behind the numbers is slower than a fast connection.
+    before.map_or(number, |before| number.max(before + REUSE_GAP))
 }
 
 /// Takes over what a peer's SYN says of it.

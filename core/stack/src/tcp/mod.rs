@@ -3,10 +3,10 @@
 //! `conn` is the state, `group` owns it and finds it through `table`. `segment` is the arrival of a segment and calls, in the
 //! order of RFC 9293 §3.10.7.4, `ack` (with `rtt`, `newreno` and `spurious`), `receive` (with `reassembly`) and `close`.
 //! `listen` (with `half_open`, `handshake` and `cookie`) and `connect` open. `output` sends, and `reset` what belongs to no
-//! connection and what is `owed`; `timers` fires; `calls` executes the application's batched system calls. `predicted` is
+//! connection and what is `owed`; `timers` (with `keepalive`) fires; `calls` executes the application's batched system calls. `predicted` is
 //! the short way through `segment`, `ack` and `receive` for the segment that an established connection expects.
 //!
-//! Each file imports only files to its left: `conn`, `fields`, `owed`, `backlog` | `handshake` | `group` | `output`,
+//! Each file imports only files to its left: `conn`, `fields`, `owed`, `backlog`, `keepalive` | `handshake` | `group` | `output`,
 //! `reset` | `cookie`, `half_open` | `connect`, `listen` | `close`, `ack` | `receive` | `predicted` | `segment`; beside
 //! `segment` stand `timers` and `calls`.
 
@@ -22,6 +22,7 @@ pub(crate) mod group;
 pub(crate) mod half_open;
 pub(crate) mod handshake;
 pub(crate) mod isn;
+pub(crate) mod keepalive;
 pub(crate) mod listen;
 pub(crate) mod newreno;
 pub(crate) mod output;

@@ -10,7 +10,7 @@ use super::conn::{Cold, Conn, Flags, Place, State};
 use super::group::FlowGroup;
 use super::newreno::send_window;
 use super::rtt::rto_ticks;
-use crate::context::{Context, LINK_AND_IP};
+use crate::context::{Asker, Context, LINK_AND_IP};
 use crate::shared::Shared;
 
 /// Bytes of NOP NOP TIMESTAMP.
@@ -180,7 +180,7 @@ fn transmit(
     }
     let payload_sum = Sum::from_bits(meta.payload_sum);
     let (seq, payload_len) = (SeqNumber(meta.seq), retained.payload().len());
-    let link = ctx.resolve(conn.flow.remote_addr());
+    let link = ctx.resolve_for(conn);
     let (options, window) = options_and_window(conn, cold, flags, ctx);
     let segment = Segment { seq, flags, payload_len, payload_sum, options, window };
     let headers = LINK_AND_IP + TcpRepr::HEADER_LEN + segment.options.len();
@@ -198,7 +198,7 @@ fn transmit(
         None => {
             let nobody = MacAddr([0; 6]);
             let copy = copy_for_transmission(conn, retained, &segment, headers, nobody, ctx)?;
-            ctx.wait_for_link(conn.flow.remote_addr(), copy);
+            ctx.wait_for_link(conn.flow.remote_addr(), copy, Asker::Ours);
         }
     }
     acknowledged(conn);
@@ -462,7 +462,7 @@ pub(crate) fn send_bare(
     ctx: &mut Context<'_>,
 ) -> Result<(), mem::Exhausted> {
     let destination = conn.flow.remote_addr();
-    let link = ctx.resolve(destination);
+    let link = ctx.resolve_for(conn);
     let mac = link.unwrap_or(MacAddr([0; 6]));
     let mut mbuf = ctx.alloc_frame()?;
     let (options, window) = options_and_window(conn, cold, flags, ctx);
@@ -475,7 +475,7 @@ pub(crate) fn send_bare(
     write_headers(out, conn, &segment, ctx.shared, mac);
     match link {
         Some(_) => ctx.out.frames.push(mbuf.into_tx()),
-        None => ctx.wait_for_link(destination, mbuf),
+        None => ctx.wait_for_link(destination, mbuf, Asker::Ours),
     }
     ctx.stats.tcp_segments_out += 1;
     acknowledged(conn);
@@ -492,7 +492,7 @@ pub(crate) fn send_unowned(to: Ipv4Addr, repr: &TcpRepr, ctx: &mut Context<'_>) 
     };
     repr.emit(out, ctx.shared.config.address, to, 0, Sum::ZERO);
     ctx.stats.tcp_segments_out += 1;
-    ctx.send_ip(mbuf, to, Protocol::TCP);
+    ctx.send_ip(mbuf, to, Protocol::TCP, Asker::Stranger);
     true
 }
 
@@ -585,9 +585,10 @@ pub(crate) fn answer(
     ctx: &mut Context<'_>,
 ) -> bool {
     if !has_data {
-        let now = ctx.clock();
+        // Once in a while the low bits are alike after a minute: an answer less.
+        let now = ctx.clock() as u16;
         let since = now.wrapping_sub(cold.answered_at);
-        if conn.flags.has(Flags::ANSWERED) && since < ANSWER_INTERVAL {
+        if conn.flags.has(Flags::ANSWERED) && u32::from(since) < ANSWER_INTERVAL {
             ctx.stats.tcp_answers_limited += 1;
             return false;
         }

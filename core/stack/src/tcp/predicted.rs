@@ -185,7 +185,7 @@ pub(crate) fn reply(
     conn.rcv_used -= given_back;
     let window = output::announce_window(conn, cold, ctx.shared);
     let sent_at_ns = ctx.now.as_nanos();
-    let Some(template) = ctx.template(conn.flow.remote_addr()) else {
+    let Some(template) = ctx.template(conn) else {
         return reply_by_calls(place, conn, cold, (mbuf, sum), 0, ctx);
     };
     let fields = EstablishedFields {

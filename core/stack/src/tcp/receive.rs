@@ -1,10 +1,10 @@
 //! The segment text (RFC 9293 §3.10.7.4, seventh): received bytes go up where they stand.
 
-use domain::EventRecord;
+use domain::{DeadReason, EventRecord};
 use mem::{Mbuf, Want};
 use wire::{SeqNumber, TcpFlags};
 
-use super::conn::{Cold, Conn, DEFAULT_MSS, Flags, Place, State};
+use super::conn::{Cold, Conn, DEFAULT_MSS, Flags, Place};
 use super::fields::Segment;
 use super::group::FlowGroup;
 use super::output::note_pending;
@@ -14,7 +14,7 @@ use crate::context::Context;
 /// Events that are kept free for what is no received data.
 pub(crate) const EVENT_RESERVE: usize = 16;
 /// Buffers that a connection may pin, however few bytes each holds.
-const MAX_HELD_BUFFERS: u32 = 1024;
+const MAX_HELD_BUFFERS: u16 = 1024;
 
 /// Takes the payload (which is all of `mbuf`) and the FIN of an acceptable segment.
 pub(crate) fn data(
@@ -31,9 +31,11 @@ pub(crate) fn data(
         ctx.pool.free(mbuf);
         return note_pending(conn, place, ctx);
     }
-    if conn.state == State::FinWait2 {
-        // The peer is alive and still sends: the wait for its FIN begins anew.
-        conn.rtx_at = (ctx.tick as u32).wrapping_add(ctx.shared.ticks.fin_wait);
+    if conn.flags.has(Flags::CLOSED) && (segment.seq + segment.payload_len).after(conn.rcv_nxt) {
+        // RFC 9293 §3.10.7.4, RFC 2525 §2.17: nobody reads it, and the peer must not think so.
+        ctx.pool.free(mbuf);
+        ctx.stats.tcp_closed_reset += 1;
+        return close::abort(group, slot, DeadReason::Aborted, ctx);
     }
     let mut fin = segment.flags.contains(TcpFlags::FIN);
     let mut seq = segment.seq;

@@ -50,7 +50,7 @@ pub(crate) fn arrive(group: &mut FlowGroup, segment: &Segment, mbuf: Mbuf, ctx: 
 fn syn_sent(group: &mut FlowGroup, slot: u32, segment: &Segment, ctx: &mut Context<'_>) {
     let (place, conn, cold) = group.at(slot);
     let has_ack = segment.flags.contains(TcpFlags::ACK);
-    let acceptable = has_ack && segment.ack == cold.iss + 1;
+    let acceptable = has_ack && segment.ack == conn.snd_una + 1;
     if has_ack && !acceptable {
         if !segment.flags.contains(TcpFlags::RST) {
             reset::send_reset(segment, ctx);

@@ -9,7 +9,7 @@ use wire::TcpFlags;
 use super::close::abort;
 use super::conn::{Cold, Conn, Flags, State};
 use super::group::FlowGroup;
-use super::{close, newreno, output, spurious};
+use super::{close, keepalive, newreno, output, spurious};
 use crate::context::Context;
 use crate::wheel::tick_of;
 
@@ -25,6 +25,9 @@ pub(crate) fn fire(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
     if !conn.flags.has(Flags::RTX_ARMED) && !ack_due {
         // As nearly always: all was acknowledged since. What else is armed has an entry of its own.
         if !conn.flags.has(Flags::ACK_ARMED) {
+            if conn.flags.has(Flags::KEEPALIVE) {
+                ask_for_life(group, slot, ctx);
+            }
             return;
         }
     }
@@ -64,10 +67,7 @@ fn time_out(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) -> bool {
     if !recovers || conn.snd_una.after_eq(cold.stalled_until) {
         begin_stall(conn, cold, ctx);
     }
-    if conn.snd_una != cold.retried_una {
-        (cold.retried_una, cold.retries) = (conn.snd_una, 0);
-    }
-    let stalled = !opening && has_stalled(cold, cold.retries > 0, ctx);
+    let stalled = !opening && has_stalled(conn, cold, cold.retries > 0, ctx);
     if cold.retries >= limit || stalled {
         ctx.stats.tcp_stalled += u64::from(stalled);
         give_up(group, slot, ctx);
@@ -99,6 +99,22 @@ fn time_out(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) -> bool {
     true
 }
 
+/// Nothing but keepalive may be due.
+#[cold]
+fn ask_for_life(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
+    let (_, conn, cold) = group.at(slot);
+    match keepalive::due(conn, ctx) {
+        Some(keepalive::Due::GiveUp) => return abort(group, slot, DeadReason::TimedOut, ctx),
+        Some(keepalive::Due::Probe) => {
+            let seq = conn.snd_una - 1;
+            // One that finds no room is made up for by the next one.
+            let _ = output::send_bare(conn, cold, seq, TcpFlags::ACK, ctx);
+        }
+        None => {}
+    }
+    group.schedule(slot, ctx);
+}
+
 fn give_up(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
     let conn = group.slots.hot(slot);
     match conn.state {
@@ -122,10 +138,18 @@ fn begin_stall(conn: &Conn, cold: &mut Cold, ctx: &Context<'_>) {
 
 /// Whether the peer has left data unacknowledged for longer than the user time-out (RFC 5482) or, where memory is
 /// short and at least one retransmission has brought nothing (`has_tried`), than that allows.
-fn has_stalled(cold: &Cold, has_tried: bool, ctx: &Context<'_>) -> bool {
+fn has_stalled(conn: &Conn, cold: &Cold, has_tried: bool, ctx: &Context<'_>) -> bool {
     let stalled = (ctx.tick as u32).wrapping_sub(cold.stalled_since);
-    stalled >= ctx.shared.ticks.user_timeout
+    stalled >= user_timeout(conn, ctx)
         || (has_tried && patience(ctx).is_some_and(|patience| stalled >= patience))
+}
+
+/// Ticks for which data may remain unacknowledged.
+fn user_timeout(conn: &Conn, ctx: &Context<'_>) -> u32 {
+    match conn.flags.has(Flags::CLOSED) {
+        true => ctx.shared.ticks.closed_timeout,
+        false => ctx.shared.ticks.user_timeout,
+    }
 }
 
 /// Ticks for which data may remain unacknowledged where memory to send from is short: the fewer chunks are left,
@@ -140,7 +164,7 @@ fn patience(ctx: &Context<'_>) -> Option<u32> {
 
 /// The timer fires at the user time-out at the latest.
 fn bring_forward(conn: &mut Conn, cold: &Cold, ctx: &Context<'_>) {
-    let end = cold.stalled_since.wrapping_add(ctx.shared.ticks.user_timeout);
+    let end = cold.stalled_since.wrapping_add(user_timeout(conn, ctx));
     if conn.rtx_at.wrapping_sub(end) as i32 > 0 {
         conn.rtx_at = end;
     }
@@ -156,7 +180,7 @@ fn probe(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
         begin_stall(conn, cold, ctx);
         cold.retries = 0;
     }
-    let stalled = conn.flags.has(Flags::UNSENT) && has_stalled(cold, conn.backoff > 0, ctx);
+    let stalled = conn.flags.has(Flags::UNSENT) && has_stalled(conn, cold, conn.backoff > 0, ctx);
     if cold.retries >= ctx.shared.config.retries || stalled {
         ctx.stats.tcp_stalled += u64::from(stalled);
         return abort(group, slot, DeadReason::TimedOut, ctx);

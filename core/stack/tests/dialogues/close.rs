@@ -1,8 +1,10 @@
 //! The end: all orders of closing, TIME-WAIT, aborts, and peers that never finish.
 
+use clock::Duration;
 use domain::{CallError, CallKind, Cookie, DeadReason};
+use wire::Endpoint;
 
-use crate::support::{Open, Peer, Told, World, ms};
+use crate::support::{Open, PEER_IP, Peer, Told, World, ms};
 
 fn open(world: &mut World) -> Peer {
     Peer::establish(world, 5, Open::default())
@@ -103,19 +105,144 @@ fn after_the_peers_fin_we_may_still_send() {
 }
 
 #[test]
-fn after_our_fin_the_peer_may_still_send() {
+fn after_our_shutdown_the_peer_may_still_send() {
     let mut world = World::new();
     let peer = open(&mut world);
-    close(&mut world);
+    let handle = world.handle();
+    world.call(|calls| calls.shutdown(handle).expect("room"));
     world.expect(&peer, &["F. 1 ack 1"]);
     world.hear(&peer.seg(1, 1).len(100));
     world.hear(&peer.seg(101, 2).len(100));
     world.pass(ms(50));
     world.expect(&peer, &[". 2 ack 201"]);
     world.received(0, 200);
+    // For as long as it likes.
+    world.pass(ms(3_600_000));
     world.hear(&peer.seg(201, 2).len(10).flags("F."));
     world.expect(&peer, &[". 2 ack 212"]);
     assert!(matches!(world.told()[..], [Told::Recv { .. }, Told::Eof { .. }, Told::Dead { .. }]));
+}
+
+#[test]
+fn close_after_shutdown_waits_for_the_peers_fin_no_longer_than_close_alone() {
+    let mut world = World::new();
+    let peer = open(&mut world);
+    let handle = world.handle();
+    world.call(|calls| calls.shutdown(handle).expect("room"));
+    world.hear(&peer.seg(1, 2));
+    world.frames_out();
+    world.call(|calls| {
+        calls.shutdown(handle).expect("room");
+        calls.close(handle).expect("room");
+        calls.close(handle).expect("room");
+    });
+    let error = CallError::BadState;
+    let failed = [CallKind::Shutdown, CallKind::Close].map(|call| Told::Failed { call, error });
+    assert_eq!(world.told(), failed);
+    world.pass(ms(59_000));
+    world.silent();
+    world.pass(ms(10_000));
+    world.expect(&peer, &["R. 2 ack 1"]);
+    assert_eq!(world.told(), [Told::Dead { cookie: 5, reason: DeadReason::TimedOut }]);
+}
+
+const ABORTED: Told = Told::Dead { cookie: 5, reason: DeadReason::Aborted };
+
+/// RFC 2525 §2.17: the peer must not take for read what nobody reads.
+#[test]
+fn bytes_that_come_after_close_reset_the_connection() {
+    for (seq, acks) in [(1, 1), (1, 2), (101, 2)] {
+        let mut world = World::new();
+        let peer = open(&mut world);
+        close(&mut world);
+        world.frames_out();
+        if acks == 2 {
+            world.hear(&peer.seg(1, 2));
+        }
+        world.hear(&peer.seg(seq, acks).len(10));
+        world.expect(&peer, &["R. 2 ack 1"]);
+        assert_eq!(world.told(), [ABORTED]);
+        assert_eq!(world.stack.connections(), 0);
+    }
+    // What was read before and comes again does no harm.
+    let mut world = World::new();
+    let peer = open(&mut world);
+    world.hear(&peer.seg(1, 1).len(10));
+    world.told();
+    close(&mut world);
+    world.frames_out();
+    world.hear(&peer.seg(1, 1).len(10));
+    world.expect(&peer, &[". 2 ack 11"]);
+    assert_eq!(world.told(), []);
+}
+
+#[test]
+fn bytes_that_the_application_was_not_told_of_reset_the_connection_at_close() {
+    let mut world = World::new();
+    let peer = open(&mut world);
+    world.shrink_events(17);
+    let handle = world.handle();
+    let two = [peer.seg(1, 1).len(10).frame(), peer.seg(11, 1).len(10).frame()];
+    world.cycle(&two, |calls| calls.close(handle).expect("room"));
+    world.settle();
+    let told = world.told();
+    assert!(told.contains(&ABORTED), "{told:?}");
+    world.expect(&peer, &["R. 1 ack 21"]);
+}
+
+/// Who reads nothing, or answers probes for ever, keeps a closed connection no longer than others.
+#[test]
+fn closed_connections_are_bounded_in_number_and_time() {
+    let mut world = World::with(|config| (config.max_closed, config.user_timeout) = (2, None));
+    let peers = [5, 6, 7]
+        .map(|port| Peer::establish(&mut world, port, Open { window: 10, ..Open::default() }));
+    for index in 0..3 {
+        let handle = world.handles[index];
+        world.call(|calls| {
+            calls.sendv(handle, &[&[0; 10]]).expect("room");
+            calls.close(handle).expect("room");
+        });
+    }
+    let resets = |segments: Vec<crate::support::Seg>| {
+        segments.iter().filter(|segment| segment.flags.contains(wire::TcpFlags::RST)).count()
+    };
+    assert_eq!((resets(world.segments()), world.stats().tcp_closed_reset), (1, 1));
+    let begin = world.now;
+    while world.stack.connections() > 0 {
+        for peer in &peers[..2] {
+            world.hear(&peer.seg(1, 11).win(0));
+        }
+        world.pass(ms(1_000));
+        assert!(world.now.since(begin) < ms(240_000), "{:?}", world.stack);
+    }
+    world.frames_out();
+    world.told();
+}
+
+/// RFC 6191: more connections to one port of one peer than there are ports, one after the other.
+#[test]
+fn ports_in_time_wait_lead_to_a_peer_again() {
+    let mut world = World::with(|config| config.max_time_wait = 1 << 17);
+    world.stays = true;
+    let remote = Endpoint::new(PEER_IP, 9_000);
+    let open = Open { timestamp: Some(77), ..Open::default() };
+    for number in 0..60_000u32 {
+        world.call(|calls| calls.connect(Cookie(7), remote).expect("room"));
+        let [syn] = &world.segments()[..] else { panic!("{number}: one SYN") };
+        let mut peer = Peer::new(9_000, open);
+        (peer.there, peer.irs) = (syn.src, syn.seq);
+        let stamp = syn.options.timestamp.expect("offered").value;
+        world.hear(&peer.seg(0, 1).flags("S.").options(open.options()));
+        let handle = world.handle();
+        world.call(|calls| calls.close(handle).expect("room"));
+        world.hear(&peer.seg(1, 2).flags("F.").ts(78, stamp));
+        world.frames_out();
+        world.handles.clear();
+        world.told();
+        world.now += Duration::from_micros(166);
+    }
+    assert_eq!(world.stats().tcp_connected, 60_000);
+    (0..80).for_each(|_| world.pass(ms(1_000)));
 }
 
 #[test]

@@ -23,6 +23,7 @@ mod chaos;
 mod close;
 mod handshake;
 mod isn;
+mod keepalive;
 mod leave;
 mod loss;
 mod predicted;

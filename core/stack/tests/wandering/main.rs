@@ -24,6 +24,8 @@ mod close;
 mod handshake;
 #[path = "../dialogues/isn.rs"]
 mod isn;
+#[path = "../dialogues/keepalive.rs"]
+mod keepalive;
 #[path = "../dialogues/leave.rs"]
 mod leave;
 #[path = "../dialogues/loss.rs"]
@@ -38,5 +40,7 @@ mod receive;
 mod register;
 #[path = "../dialogues/send.rs"]
 mod send;
+#[path = "../dialogues/spurious.rs"]
+mod spurious;
 #[path = "../dialogues/support/mod.rs"]
 mod support;

@@ -101,7 +101,7 @@ fn check(array: &mut CallArray, pool: &mut Pool, tally: &mut Tally) -> anyhow::R
             CallRecord::Accept { .. } => 1,
             CallRecord::Sendv { .. } => 2,
             CallRecord::RecvDone { .. } => 3,
-            CallRecord::Close { .. } => 4,
+            CallRecord::Close { .. } | CallRecord::Shutdown { .. } => 4,
             CallRecord::Abort { .. } => 5,
             CallRecord::Again { .. } => 6,
             CallRecord::UdpSendv { .. } => 7,

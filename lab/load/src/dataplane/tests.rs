@@ -209,6 +209,7 @@ impl Host {
                     self.open.remove(&handle);
                 }
                 CallRecord::Accept { .. }
+                | CallRecord::Shutdown { .. }
                 | CallRecord::SendvPlaced { .. }
                 | CallRecord::UdpSendv { .. } => {
                     panic!("a load generator does not {record:?}")

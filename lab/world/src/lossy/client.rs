@@ -278,7 +278,7 @@ impl Line {
             }
         }
         if self.io.close && !self.closed && self.io.out.is_empty() {
-            self.closed = calls.close(self.handle).is_ok();
+            self.closed = calls.shutdown(self.handle).is_ok();
         }
     }
 

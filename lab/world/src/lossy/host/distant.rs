@@ -101,6 +101,7 @@ impl Distant {
                 },
                 CallRecord::Accept { handle, cookie } => calls.accept(handle, cookie),
                 CallRecord::RecvDone { handle, bytes } => calls.recv_done(handle, bytes as usize),
+                CallRecord::Shutdown { handle } => calls.shutdown(handle),
                 CallRecord::Close { handle } => calls.close(handle),
                 CallRecord::Abort { handle } => calls.abort(handle),
                 CallRecord::Again { handle } => {
