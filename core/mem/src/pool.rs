@@ -32,6 +32,9 @@ pub enum Want {
     Receive,
 }
 
+/// Received chunks that a connection may keep in any case, as long as there are some.
+pub const LEAST_SHARE: usize = 8;
+
 /// A core's free chunks, in front of the region's depot.
 #[derive(Debug)]
 pub struct Pool {
@@ -136,6 +139,22 @@ impl Pool {
     #[inline(always)]
     pub fn allows(&self, want: Want) -> bool {
         self.allows_all(want, 1)
+    }
+
+    /// Received chunks of one purpose that one connection may keep: a quarter of what is left, so that a few take from
+    /// nobody what it needs. However many take all that they get, one of them has a fifth of the whole where it is
+    /// alone, and `n` leave one part in `n + 4` to the next (Choudhury and Hahne's dynamic thresholds).
+    pub fn share(&self, want: Want) -> usize {
+        let quota = match want {
+            Want::Send | Want::Receive => 3 * self.eighth,
+            Want::OutOfOrder => 2 * self.eighth,
+        };
+        (quota.saturating_sub(self.kept) / 4).max(LEAST_SHARE)
+    }
+
+    /// Whether more chunks are free than have to stay so in any case, whatever is kept already.
+    pub fn leaves_reserve(&self) -> bool {
+        self.free.len() > self.eighth || self.has_more_than(self.eighth)
     }
 
     /// Whether so many chunks may be taken, or kept, for this purpose.

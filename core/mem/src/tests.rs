@@ -120,6 +120,31 @@ fn queues_keep_order_and_contents() {
 }
 
 #[test]
+fn bytes_join_the_newest_of_a_queue_as_long_as_they_fit() {
+    let mut pool = pool(4);
+    let mut queue = MbufQueue::default();
+    assert!(!queue.append_to_last(b"nobody"));
+    for _ in 0..2 {
+        let mut mbuf = pool.alloc().expect("a chunk");
+        mbuf.append(b"one").expect("fits");
+        queue.push(mbuf);
+    }
+    assert!(queue.append_to_last(b" and two") && !queue.append_to_last(&[0; 2_048]));
+    let mut copies = 0;
+    while queue.append_to_last(&[7; 100]) {
+        copies += 1;
+    }
+    assert!(copies > 15, "{copies}");
+    let lens: Vec<_> = queue.iter().map(<[u8]>::len).collect();
+    assert_eq!(lens, [3, 11 + 100 * copies]);
+    let [first, second] = [queue.pop(), queue.pop()].map(|mbuf| mbuf.expect("two were pushed"));
+    assert_eq!((first.bytes(), &second.bytes()[..11]), (&b"one"[..], &b"one and two"[..]));
+    assert!(second.bytes()[11..].iter().all(|&byte| byte == 7) && queue.is_empty());
+    [first, second].into_iter().for_each(|mbuf| pool.free(mbuf));
+    assert_eq!(pool.available(), 4);
+}
+
+#[test]
 fn retained_queues_keep_order() {
     let mut pool = pool(4);
     let mut queue = RetainedQueue::default();

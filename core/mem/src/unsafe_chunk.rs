@@ -524,6 +524,19 @@ impl MbufQueue {
         self.tail = Some(mbuf.chunk);
     }
 
+    /// Copies `bytes` behind those of the newest mbuf, where its chunk has room for all of them. Answers whether it had.
+    pub fn append_to_last(&mut self, bytes: &[u8]) -> bool {
+        let Some(chunk) = self.tail else { return false };
+        // SAFETY: the queue owns the chunk, and its exclusive borrow keeps it from being read or popped; `push` filled
+        // these fields.
+        let header = unsafe { &mut *header(chunk).as_ptr() };
+        let (head, len) = (header.payload_head, header.payload_len);
+        let mut last = Mbuf { chunk, head, len, tag: header.meta.seq };
+        let has_room = last.append(bytes).is_ok();
+        header.payload_len = last.len;
+        has_room
+    }
+
     /// Takes the oldest mbuf.
     pub fn pop(&mut self) -> Option<Mbuf> {
         let chunk = self.head?;

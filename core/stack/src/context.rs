@@ -112,6 +112,8 @@ pub(crate) struct Outbox {
     /// Calls on connections whose flow group is at home elsewhere, for whoever carries them there.
     pub elsewhere: Elsewhere,
     pub unresolved: Unresolved,
+    /// What came ahead of a gap was refused for want of memory: others hold it.
+    pub is_short: bool,
     /// Answers to strangers in the current second.
     answers: AnswerBudget,
     /// The neighbour that was looked up last: a batch mostly goes to one.
@@ -138,6 +140,7 @@ impl Outbox {
             kept: alloc::vec![0; FLOW_GROUPS],
             elsewhere: Elsewhere::default(),
             unresolved: Unresolved::default(),
+            is_short: false,
             answers: AnswerBudget::default(),
             last_hop: (Ipv4Addr::UNSPECIFIED, nobody, Instant::ZERO),
             template: {

@@ -59,6 +59,8 @@ pub struct Stack {
     port_counter: u32,
     /// Received checksums need not be verified on this core's device.
     verified: bool,
+    /// Where the search for those who hold most ahead of a gap goes on.
+    relieve_at: Place,
     leaving: Leaving,
 }
 
@@ -118,6 +120,7 @@ impl Stack {
             parsed: Vec::with_capacity(256),
             port_counter: 0,
             verified,
+            relieve_at: Place::default(),
             leaving: Leaving::default(),
         }
     }
@@ -399,9 +402,13 @@ impl Stack {
     /// were touched.
     pub fn flush(&mut self, now: Instant, pool: &mut Pool, events: &mut EventArray) {
         let looks = self.out.unresolved.next_look().is_some_and(|at| at <= now);
+        let relieve_at = &mut self.relieve_at;
         with_context!(self, now, pool, events, |ctx, groups| {
             if looks {
                 ctx.look_at_unresolved();
+            }
+            if core::mem::take(&mut ctx.out.is_short) {
+                receive::relieve(groups, relieve_at, ctx);
             }
             reset::pay(ctx);
             let pending = core::mem::take(&mut ctx.out.looked_at);

@@ -142,7 +142,7 @@ impl Flags {
 pub(crate) const DEFAULT_MSS: u16 = 536;
 
 /// Where a connection lives.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
 pub struct Place {
     /// Its flow group.
     pub group: u16,

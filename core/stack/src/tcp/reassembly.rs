@@ -26,15 +26,18 @@ impl Reassembly {
         self.segments.is_empty() && self.fin.is_none()
     }
 
+    /// Buffers that wait.
+    pub fn len(&self) -> usize {
+        self.segments.len()
+    }
+
     /// Keeps the part of a segment that is not there yet. The caller counts it (`Pool::keep`) where
-    /// it is kept.
+    /// it is kept. Answers whether it, or its bytes, are kept.
     ///
     /// # Errors
-    /// The buffer comes back where nothing of it is kept: all there, or no room.
-    pub fn insert(&mut self, seq: SeqNumber, mut mbuf: Mbuf) -> Result<(), Mbuf> {
-        if self.segments.len() >= MAX_SEGMENTS {
-            return Err(mbuf);
-        }
+    /// The buffer comes back where it is not kept: all is there, there is no room, or its bytes were copied behind those
+    /// of the segment before it.
+    pub fn insert(&mut self, seq: SeqNumber, mut mbuf: Mbuf) -> Result<(), (Mbuf, bool)> {
         let mut seq = seq;
         // The first one that begins after us; the one before it may cover our front.
         let at = self.segments.partition_point(|(other, _)| other.before_eq(seq));
@@ -52,7 +55,18 @@ impl Reassembly {
             mbuf.truncate(room);
         }
         if mbuf.is_empty() {
-            return Err(mbuf);
+            return Err((mbuf, false));
+        }
+        // Small segments share a buffer.
+        if let Some((before, held)) =
+            at.checked_sub(1).and_then(|index| self.segments.get_mut(index))
+            && *before + held.len() as u32 == seq
+            && held.append(mbuf.bytes()).is_ok()
+        {
+            return Err((mbuf, true));
+        }
+        if self.segments.len() >= MAX_SEGMENTS {
+            return Err((mbuf, false));
         }
         self.segments.insert(at, (seq, mbuf));
         Ok(())
@@ -122,7 +136,7 @@ mod tests {
                 mbuf.append(&bytes).expect("fits");
                 match reassembly.insert(SeqNumber(start) + offset, mbuf) {
                     Ok(()) => pool.keep(),
-                    Err(mbuf) => pool.free(mbuf),
+                    Err((mbuf, _)) => pool.free(mbuf),
                 }
                 have[offset as usize..(offset + len) as usize].fill(true);
                 while let Some(mbuf) = reassembly.next(rcv_nxt, &mut pool) {
@@ -150,7 +164,7 @@ mod tests {
             assert_eq!(kept.is_ok(), number < MAX_SEGMENTS as u32);
             match kept {
                 Ok(()) => pool.keep(),
-                Err(mbuf) => pool.free(mbuf),
+                Err((mbuf, _)) => pool.free(mbuf),
             }
         }
         reassembly.clear(&mut pool);

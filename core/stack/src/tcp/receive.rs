@@ -1,7 +1,7 @@
 //! The segment text (RFC 9293 §3.10.7.4, seventh): received bytes go up where they stand.
 
 use domain::{DeadReason, EventRecord};
-use mem::{Mbuf, Want};
+use mem::{LEAST_SHARE, Mbuf, Want};
 use wire::{SeqNumber, TcpFlags};
 
 use super::conn::{Cold, Conn, DEFAULT_MSS, Flags, Place};
@@ -10,11 +10,13 @@ use super::group::FlowGroup;
 use super::output::note_pending;
 use super::{ack, close, output};
 use crate::context::Context;
+use crate::groups::{Groups, group_mut};
+use crate::shared::FLOW_GROUPS;
 
 /// Events that are kept free for what is no received data.
 pub(crate) const EVENT_RESERVE: usize = 16;
 /// Buffers that a connection may pin, however few bytes each holds.
-const MAX_HELD_BUFFERS: u16 = 1024;
+const MAX_HELD_BUFFERS: usize = 1024;
 
 /// Takes the payload (which is all of `mbuf`) and the FIN of an acceptable segment.
 pub(crate) fn data(
@@ -85,13 +87,61 @@ pub(crate) fn data(
     }
 }
 
-/// Whether bytes at `seq` may be kept: a peer cannot pin memory with tiny segments, and reception
-/// leaves memory for the rest of the stack.
+/// Whether bytes at `seq` may be kept. A connection has its share of the memory for what is received, counted in
+/// buffers, as tiny segments pin large ones; and reception leaves memory for the rest of the stack. One that holds
+/// nothing gets on while there is any.
 #[inline]
-fn may_keep(conn: &Conn, cold: &Cold, seq: SeqNumber, ctx: &Context<'_>) -> bool {
-    let holds = conn.flags.has(Flags::HELD.and(Flags::UNDELIVERED));
-    let want = if seq == conn.rcv_nxt { Want::Receive } else { Want::OutOfOrder };
-    !(holds && cold.held_buffers >= MAX_HELD_BUFFERS) && ctx.pool.allows(want)
+fn may_keep(conn: &Conn, cold: &Cold, seq: SeqNumber, ctx: &mut Context<'_>) -> bool {
+    let (want, held) = if seq == conn.rcv_nxt {
+        let holds = conn.flags.has(Flags::HELD.and(Flags::UNDELIVERED));
+        (Want::Receive, if holds { cold.held_buffers.into() } else { 0 })
+    } else {
+        let waiting = cold.reassembly.as_ref();
+        (Want::OutOfOrder, waiting.map_or(0, |reassembly| reassembly.len()))
+    };
+    let is_allowed = ctx.pool.allows(want);
+    if held == 0 && want == Want::Receive {
+        return is_allowed || ctx.pool.leaves_reserve();
+    }
+    ctx.out.is_short |= !is_allowed;
+    is_allowed && (held == 0 || held < ctx.pool.share(want).min(MAX_HELD_BUFFERS))
+}
+
+/// Looks for the connections that hold most ahead of a gap, a bounded number of slots from `at` on, and has the one
+/// that holds most of them drop it, if that is more than each may have: its peer will send it again (RFC 9293 §3.8.6.2.1
+/// lets a receiver do so, RFC 2018 §8 too).
+#[cold]
+pub(crate) fn relieve(groups: &mut Groups, at: &mut Place, ctx: &mut Context<'_>) {
+    const SLOTS: usize = 1024;
+    let mut most: Option<(usize, Place)> = None;
+    let (mut visits, mut passed) = (0, 0);
+    while visits < SLOTS && passed <= FLOW_GROUPS {
+        let Place { group: index, slot } = *at;
+        let group = group_mut(groups, index).filter(|group| slot < group.slots.capacity());
+        let Some(group) = group else {
+            *at = Place { group: (index + 1) % FLOW_GROUPS as u16, slot: 0 };
+            passed += 1;
+            continue;
+        };
+        let (place, conn, cold) = group.at(slot);
+        if conn.flags.has(Flags::OUT_OF_ORDER)
+            && let Some(reassembly) = &cold.reassembly
+        {
+            most = most.max(Some((reassembly.len(), place)));
+        }
+        at.slot += 1;
+        visits += 1;
+    }
+    if let Some((buffers, place)) = most.filter(|&(buffers, _)| buffers > LEAST_SHARE)
+        && let Some(group) = group_mut(groups, place.group)
+    {
+        let (_, conn, cold) = group.at(place.slot);
+        conn.flags.clear(Flags::OUT_OF_ORDER);
+        if let Some(mut reassembly) = cold.reassembly.take() {
+            ctx.counting_kept(place.group, |pool| reassembly.clear(pool));
+        }
+        ctx.stats.tcp_dropped_segments += buffers as u64;
+    }
 }
 
 /// Counts a segment of `payload_len` bytes, which RCV.NXT does not include yet, towards the next acknowledgment: it is
@@ -163,9 +213,14 @@ fn keep_undelivered(
     ctx: &mut Context<'_>,
 ) {
     cold.undelivered_bytes += mbuf.len() as u32;
-    cold.held_buffers += 1;
-    cold.undelivered.push(mbuf);
-    ctx.keep(place.group);
+    if cold.undelivered.append_to_last(mbuf.bytes()) {
+        // Small segments share a buffer.
+        ctx.pool.free(mbuf);
+    } else {
+        cold.held_buffers += 1;
+        cold.undelivered.push(mbuf);
+        ctx.keep(place.group);
+    }
     if !conn.flags.has(Flags::UNDELIVERED) {
         conn.flags.set(Flags::UNDELIVERED);
         ctx.out.undelivered.push_back(place);
@@ -191,8 +246,9 @@ fn out_of_order(
             ctx.keep(place.group);
             ctx.stats.tcp_out_of_order += 1;
         }
-        Err(mbuf) => {
-            ctx.stats.tcp_dropped_segments += !mbuf.is_empty() as u64;
+        Err((mbuf, is_copied)) => {
+            ctx.stats.tcp_out_of_order += u64::from(is_copied);
+            ctx.stats.tcp_dropped_segments += u64::from(!is_copied && !mbuf.is_empty());
             ctx.pool.free(mbuf);
         }
     }
