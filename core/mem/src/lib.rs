@@ -41,7 +41,7 @@ mod unsafe_prefetch;
 mod unsafe_region;
 mod unsafe_table_box;
 
-pub use pool::{LEAST_SHARE, Pool, PoolStats, Want};
+pub use pool::{Pool, PoolStats, Want};
 pub use region::{HugePages, RegionError};
 pub use unsafe_chunk::{Mbuf, MbufQueue, NoRoom, Retained, RetainedQueue, TxFrame, TxMeta};
 pub use unsafe_prefetch::prefetch;

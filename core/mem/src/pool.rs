@@ -33,7 +33,7 @@ pub enum Want {
 }
 
 /// Received chunks that a connection may keep in any case, as long as there are some.
-pub const LEAST_SHARE: usize = 8;
+const LEAST_SHARE: usize = 8;
 
 /// A core's free chunks, in front of the region's depot.
 #[derive(Debug)]

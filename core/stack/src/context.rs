@@ -156,6 +156,8 @@ pub(crate) struct Context<'a> {
     pub now: Instant,
     /// `now` in ticks of the timing wheel.
     pub tick: u64,
+    /// Low bits of `now` in ticks of the timestamp clock.
+    pub clock: u32,
     pub shared: &'a Shared,
     pub pool: &'a mut Pool,
     pub events: &'a mut EventArray,
@@ -270,7 +272,7 @@ impl Context<'_> {
     pub fn resolve_for(&mut self, conn: &Conn) -> Option<MacAddr> {
         // A round trip has been measured, and the peer was heard of in this tick: had our segments not come, its own
         // would be old ones, sent again.
-        let is_confirmed = conn.srtt_8 != 0 && conn.heard_at == self.clock();
+        let is_confirmed = conn.srtt_8 != 0 && conn.heard_at == self.clock;
         let asker = if is_confirmed { Asker::Confirmed } else { Asker::Ours };
         self.resolve(conn.flow.remote_addr(), asker)
     }
@@ -302,16 +304,18 @@ impl Context<'_> {
         Some(())
     }
 
-    /// The low bits of the time in ticks of the timestamp clock.
+    /// How long nothing was heard that was last heard at `heard_at`, in ticks of the timestamp clock. A core that the
+    /// connection has moved to may be a moment behind.
     #[inline]
-    pub fn clock(&self) -> u32 {
-        (self.now.as_nanos() >> STAMP_SHIFT) as u32
+    pub fn silence(&self, heard_at: u32) -> u32 {
+        let silence = self.clock.wrapping_sub(heard_at);
+        if silence > u32::MAX - 1024 { 0 } else { silence }
     }
 
     /// Our timestamp of this moment (RFC 7323 §5.4).
     #[inline]
     pub fn timestamp(&self) -> u32 {
-        self.clock().wrapping_add(self.shared.timestamp_offset)
+        self.clock.wrapping_add(self.shared.timestamp_offset)
     }
 
     fn resolve_slow(&mut self, destination: Ipv4Addr, asker: Asker) -> Option<MacAddr> {

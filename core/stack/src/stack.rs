@@ -72,6 +72,7 @@ macro_rules! with_context {
         let mut context = Context {
             now: $now,
             tick: tick_of($now),
+            clock: ($now.as_nanos() >> crate::context::STAMP_SHIFT) as u32,
             shared,
             pool: $pool,
             events: $events,

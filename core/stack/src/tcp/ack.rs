@@ -22,11 +22,12 @@ pub(crate) fn is_acceptable(
     ctx: &mut Context<'_>,
 ) -> bool {
     if segment.ack.after(conn.snd_nxt) {
-        output::answer(place, conn, cold, segment.payload_len > 0, ctx);
+        output::answer(place, conn, cold, segment.is_sent_again(), ctx);
         return false;
     }
     if conn.snd_una - segment.ack > conn.snd_wnd.max(1 << 16) as i32 {
-        output::challenge(place, conn, cold, ctx);
+        let is_sent = output::answer(place, conn, cold, segment.is_sent_again(), ctx);
+        ctx.stats.tcp_challenge_acks += u64::from(is_sent);
         return false;
     }
     true
@@ -51,6 +52,8 @@ pub(crate) fn process(
         && segment.payload_len == 0
         && conn.flight() > 0
         && window == conn.snd_wnd
+        // An answer to a probe says nothing of losses.
+        && window > 0
         && !segment.flags.intersects(TcpFlags::SYN.union(TcpFlags::FIN));
     let opened = update_window(conn, segment);
     if conn.flags.has(Flags::PERSIST) || conn.snd_wnd == 0 {
@@ -59,7 +62,7 @@ pub(crate) fn process(
         cold.retries = 0;
     }
     if opened && conn.flags.has(Flags::TAKEN_BACK) {
-        newreno::resend_all(conn, cold);
+        given_back(conn, cold, ctx);
     }
     if duplicate {
         if conn.flags.has(Flags::FRTO) {
@@ -72,6 +75,16 @@ pub(crate) fn process(
         output::pump(place, conn, cold, ctx);
     } else if opened {
         window_opened(place, conn, cold, 0, ctx);
+    }
+}
+
+/// A window that had been taken back is open again: what was in flight is sent again.
+#[cold]
+fn given_back(conn: &mut Conn, cold: &mut Cold, ctx: &Context<'_>) {
+    newreno::resend_all(conn, cold);
+    conn.backoff = conn.backoff.min(1);
+    if conn.flight() > 0 {
+        output::arm_retransmission(conn, ctx);
     }
 }
 
@@ -113,7 +126,7 @@ fn advance(
     cold.retries = 0;
     let bytes = acknowledge(conn, segment, ctx);
     if conn.flags.has(Flags::TAKEN_BACK) {
-        newreno::resend_all(conn, cold);
+        given_back(conn, cold, ctx);
     }
     if conn.flags.has(Flags::UNDO) {
         spurious::on_ack(conn, cold, segment, acked, ctx);
@@ -131,12 +144,11 @@ pub(crate) fn acknowledge(conn: &mut Conn, segment: &Segment, ctx: &mut Context<
     let acked = (segment.ack - conn.snd_una) as u32;
     conn.snd_una = segment.ack;
     let (controls, last) = release_acked(conn, ctx);
-    match last {
-        Some(Sent { at_ns, once: true }) => {
-            rtt::sample(conn, ctx.now.as_nanos().saturating_sub(at_ns));
+    if let Some(Sent { at_ns, once }) = last {
+        match once {
+            true => rtt::sample(conn, ctx.now.as_nanos().saturating_sub(at_ns)),
+            false => rtt::sample_by_timestamp(conn, segment, at_ns, ctx),
         }
-        Some(Sent { at_ns, once: false }) => rtt::sample_by_timestamp(conn, segment, at_ns, ctx),
-        None => {}
     }
     // RFC 6298 §5.2 and §5.3.
     if conn.flight() == 0 {

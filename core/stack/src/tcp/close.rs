@@ -15,7 +15,9 @@ use crate::wheel::TICK_SHIFT;
 /// ones that still send.
 pub(crate) fn close(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
     let (place, conn, cold) = group.at(slot);
-    let is_crowded = ctx.census.closed >= ctx.shared.config.max_closed;
+    // What the peer has ended is over with one acknowledgment.
+    let is_crowded =
+        conn.state != State::CloseWait && ctx.census.closed >= ctx.shared.config.max_closed;
     if cold.undelivered_bytes > 0 || is_crowded {
         ctx.stats.tcp_closed_reset += 1;
         return abort(group, slot, DeadReason::Aborted, ctx);
@@ -41,7 +43,9 @@ fn wait_for_fin(conn: &mut Conn, ctx: &Context<'_>) {
 
 /// The application sends no more: a FIN goes out behind all that it sent.
 pub(crate) fn shutdown(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
-    let conn = group.slots.hot(slot);
+    let (conn, cold) = group.slots.both(slot);
+    // The user time-out of the FIN begins now, however long the window has been closed.
+    (cold.stalled_since, cold.stalled_until) = (ctx.tick as u32, conn.snd_nxt);
     conn.state = match conn.state {
         State::Established => State::FinWait1,
         State::CloseWait => State::LastAck,
@@ -373,7 +377,7 @@ pub(crate) fn die(
 /// Ends a connection with a reset to the peer.
 pub(crate) fn abort(group: &mut FlowGroup, slot: u32, reason: DeadReason, ctx: &mut Context<'_>) {
     let (conn, cold) = group.slots.both(slot);
-    let seq = conn.snd_nxt;
+    let seq = output::bare_seq(conn);
     let flags = TcpFlags::RST.union(TcpFlags::ACK);
     if output::send_bare(conn, cold, seq, flags, ctx).is_ok() {
         ctx.stats.tcp_resets_out += 1;

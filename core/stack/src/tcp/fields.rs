@@ -39,6 +39,12 @@ impl Segment {
             + self.flags.contains(TcpFlags::FIN) as u32
     }
 
+    /// Whether its sender sends it again until it is acknowledged: data, or a FIN. (So is a SYN, which is a stranger's to
+    /// a connection.)
+    pub fn is_sent_again(&self) -> bool {
+        self.payload_len > 0 || self.flags.contains(TcpFlags::FIN)
+    }
+
     /// Whether it is in the receive window of `window` bytes from `rcv_nxt` on: the four cases of RFC 9293 §3.10.7.4,
     /// first. A segment without data may also stand at the right edge: a peer that has filled the window acknowledges
     /// from there, and if what filled it was lost, nothing else that the peer sends would be heard until it is sent again.

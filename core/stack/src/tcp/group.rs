@@ -201,6 +201,8 @@ impl FlowGroup {
         self.release(slot, ctx);
         let conn = self.slots.hot(slot);
         conn.state = State::Closed;
+        // Entries of the wheel may still fire: nothing is to be due then.
+        conn.flags = Flags::default();
         conn.generation = (conn.generation + 1) % Handle::GENERATIONS;
         self.slots.free.push(slot);
         if let Some(register) = ctx.shared.register() {

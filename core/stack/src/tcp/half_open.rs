@@ -14,7 +14,7 @@ use super::group::FlowGroup;
 use super::handshake::{Due, HalfOpen, Handshake, RETRIES};
 use super::newreno::initial_window;
 use super::output::{ANSWER_INTERVAL, TIMESTAMP_BYTES, send_unowned};
-use super::{output, reset, rtt};
+use super::{output, rtt};
 use crate::context::Context;
 use crate::shared::Shared;
 
@@ -191,12 +191,13 @@ pub(crate) fn arrive(
     } else if !flags.contains(TcpFlags::ACK) {
         ctx.pool.free(mbuf);
     } else if segment.ack != iss + 1 {
-        ctx.pool.free(mbuf);
-        reset::send_reset(segment, ctx);
+        // It may acknowledge a cookie that was sent before there was room for the record.
+        return Outcome::None(mbuf);
     } else if can_establish(segment, ctx) {
-        let HalfOpen { handshake, sent_at_ns, tried, .. } = remove(group, segment.hash, slot, ctx);
+        let HalfOpen { handshake, sent_at_ns, tried, answered_at, .. } =
+            remove(group, segment.hash, slot, ctx);
         let answered = match tried {
-            1 => Answered::Once { at_ns: sent_at_ns },
+            1 if answered_at.is_none() => Answered::Once { at_ns: sent_at_ns },
             _ => Answered::Again,
         };
         return establish(group, segment, &handshake, answered, mbuf, ctx);
@@ -209,7 +210,7 @@ pub(crate) fn arrive(
 
 /// Whether a segment that does not open the connection is answered: now and then.
 fn may_answer(half: &mut HalfOpen, ctx: &mut Context<'_>) -> bool {
-    let now = ctx.clock();
+    let now = ctx.clock;
     if half.answered_at.is_some_and(|at| now.wrapping_sub(at) < ANSWER_INTERVAL) {
         ctx.stats.tcp_answers_limited += 1;
         return false;
@@ -266,6 +267,9 @@ pub(crate) fn establish(
         ctx.pool.free(mbuf);
         return Outcome::Done;
     };
+    if let Some(half) = group.half_open.find(segment.hash, segment.flow) {
+        remove(group, segment.hash, half, ctx);
+    }
     let local_port = segment.flow.local_port();
     ctx.count_backlog(&mut group.backlogs, local_port, |backlog| backlog.unaccepted += 1);
     let (place, conn, _) = group.at(slot);
@@ -283,7 +287,7 @@ pub(crate) fn establish(
     conn.rcv_nxt = handshake.irs + 1;
     conn.rcv_adv = conn.rcv_nxt + first_window(ctx.shared);
     conn.last_ack_sent = conn.rcv_nxt;
-    conn.heard_at = ctx.clock();
+    conn.heard_at = ctx.clock;
     (conn.snd_una, conn.snd_nxt, conn.snd_end) = (snd_nxt, snd_nxt, snd_nxt);
     conn.snd_wl1 = segment.seq - 1;
     // The handshake's ACK must open the window before the application hears of it.

@@ -30,11 +30,13 @@ pub(crate) fn arrive(
 ) -> Outcome {
     let is_ack = segment.flags.contains(TcpFlags::ACK)
         && !segment.flags.intersects(TcpFlags::SYN.union(TcpFlags::RST));
-    if is_ack
-        && let Some(handshake) = cookie_of(group, segment, ctx)
-        && half_open::can_establish(segment, ctx)
-    {
-        return half_open::establish(group, segment, &handshake, Answered::Unknown, mbuf, ctx);
+    if is_ack && let Some(handshake) = cookie_of(group, segment, ctx) {
+        if half_open::can_establish(segment, ctx) {
+            return half_open::establish(group, segment, &handshake, Answered::Unknown, mbuf, ctx);
+        }
+        // The peer takes the connection for open, and will send the last step again with its data.
+        ctx.pool.free(mbuf);
+        return Outcome::Done;
     }
     ctx.pool.free(mbuf);
     if !segment.flags.contains(TcpFlags::RST) {
@@ -49,7 +51,13 @@ fn cookie_of(group: &FlowGroup, segment: &Segment, ctx: &Context<'_>) -> Option<
     let may_be_one = cookie::may_come_back(made, ctx.now)
         && !ctx.census.leaving
         && ctx.shared.listener(segment.flow.local_port()).is_some();
-    may_be_one.then(|| cookie::unbake(segment, ctx.now, &ctx.shared.isn))?
+    let handshake = may_be_one.then(|| cookie::unbake(segment, ctx.now, &ctx.shared.isn))??;
+    // A guess has never been asked.
+    let (peer, port) = (segment.remote(), segment.flow.local_port());
+    let access = &ctx.shared.access;
+    (ctx.shared.config.next_hop(peer.addr).is_some()
+        && access.permits(Direction::In, Transport::Tcp, peer, port, ctx.now))
+    .then_some(handshake)
 }
 
 /// Answers a SYN, or resets what is none. `before`: the last number that an earlier connection between the same ends used;

@@ -453,6 +453,13 @@ pub(crate) fn retransmit_first(conn: &mut Conn, cold: &Cold, ctx: &mut Context<'
     conn.sent = sent;
 }
 
+/// The sequence number of a segment without payload: SND.NXT, unless the peer has taken back the window below it and would
+/// not accept that.
+#[inline]
+pub(crate) fn bare_seq(conn: &Conn) -> SeqNumber {
+    conn.snd_una + conn.flight().min(conn.snd_wnd)
+}
+
 /// Sends a segment without payload: an acknowledgment, or a probe (`seq` before the window).
 pub(crate) fn send_bare(
     conn: &mut Conn,
@@ -555,7 +562,7 @@ pub(crate) fn flush(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
         pump(place, conn, cold, ctx);
     }
     if conn.flags.has(Flags::ACK_NOW) {
-        let seq = conn.snd_nxt;
+        let seq = bare_seq(conn);
         if send_bare(conn, cold, seq, TcpFlags::ACK, ctx).is_ok() {
             ctx.stats.tcp_pure_acks_out += 1;
         } else {
@@ -586,7 +593,7 @@ pub(crate) fn answer(
 ) -> bool {
     if !has_data {
         // Once in a while the low bits are alike after a minute: an answer less.
-        let now = ctx.clock() as u16;
+        let now = ctx.clock as u16;
         let since = now.wrapping_sub(cold.answered_at);
         if conn.flags.has(Flags::ANSWERED) && u32::from(since) < ANSWER_INTERVAL {
             ctx.stats.tcp_answers_limited += 1;

@@ -124,7 +124,7 @@ fn take(
     {
         conn.ts_recent = stamp.value;
     }
-    conn.heard_at = ctx.clock();
+    conn.heard_at = ctx.clock;
     let acked = (segment.ack - conn.snd_una) as u32;
     let flight_before = conn.flight();
     let mut bytes = 0;

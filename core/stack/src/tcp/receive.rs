@@ -1,7 +1,7 @@
 //! The segment text (RFC 9293 §3.10.7.4, seventh): received bytes go up where they stand.
 
 use domain::{DeadReason, EventRecord};
-use mem::{LEAST_SHARE, Mbuf, Want};
+use mem::{Mbuf, Want};
 use wire::{SeqNumber, TcpFlags};
 
 use super::conn::{Cold, Conn, DEFAULT_MSS, Flags, Place};
@@ -15,6 +15,8 @@ use crate::shared::FLOW_GROUPS;
 
 /// Events that are kept free for what is no received data.
 pub(crate) const EVENT_RESERVE: usize = 16;
+/// Bytes in a buffer, on average, from which on a connection holds no more of them than its window asks for.
+const FULL_BYTES: usize = 512;
 /// Buffers that a connection may pin, however few bytes each holds.
 const MAX_HELD_BUFFERS: usize = 1024;
 
@@ -58,6 +60,8 @@ pub(crate) fn data(
     let refused = !mbuf.is_empty() && !may_keep(conn, cold, seq, ctx);
     if refused || seq.before(conn.rcv_nxt) {
         ctx.stats.tcp_dropped_segments += refused as u64;
+        // The peer hears that we are there, and where the gap is.
+        conn.flags.set(if refused { Flags::ACK_NOW } else { Flags::default() });
         ctx.pool.free(mbuf);
         return note_pending(conn, place, ctx);
     }
@@ -104,15 +108,21 @@ fn may_keep(conn: &Conn, cold: &Cold, seq: SeqNumber, ctx: &mut Context<'_>) -> 
         return is_allowed || ctx.pool.leaves_reserve();
     }
     ctx.out.is_short |= !is_allowed;
-    is_allowed && (held == 0 || held < ctx.pool.share(want).min(MAX_HELD_BUFFERS))
+    if !is_allowed || held >= MAX_HELD_BUFFERS {
+        return false;
+    }
+    // Full segments are bounded by the window: it has been announced, and is not taken back.
+    let bytes = (cold.held_bytes + cold.undelivered_bytes) as usize;
+    let are_full = want == Want::Receive && bytes >= held * FULL_BYTES;
+    are_full || held < ctx.pool.share(want)
 }
 
 /// Looks for the connections that hold most ahead of a gap, a bounded number of slots from `at` on, and has the one
-/// that holds most of them drop it, if that is more than each may have: its peer will send it again (RFC 9293 §3.8.6.2.1
+/// that holds most of them drop it: its peer will send it again (RFC 9293 §3.8.6.2.1
 /// lets a receiver do so, RFC 2018 §8 too).
 #[cold]
 pub(crate) fn relieve(groups: &mut Groups, at: &mut Place, ctx: &mut Context<'_>) {
-    const SLOTS: usize = 1024;
+    const SLOTS: usize = 128;
     let mut most: Option<(usize, Place)> = None;
     let (mut visits, mut passed) = (0, 0);
     while visits < SLOTS && passed <= FLOW_GROUPS {
@@ -132,7 +142,7 @@ pub(crate) fn relieve(groups: &mut Groups, at: &mut Place, ctx: &mut Context<'_>
         at.slot += 1;
         visits += 1;
     }
-    if let Some((buffers, place)) = most.filter(|&(buffers, _)| buffers > LEAST_SHARE)
+    if let Some((buffers, place)) = most.filter(|&(buffers, _)| buffers > 1)
         && let Some(group) = group_mut(groups, place.group)
     {
         let (_, conn, cold) = group.at(place.slot);
@@ -155,6 +165,7 @@ pub(crate) fn count_segment(conn: &mut Conn, payload_len: u32) {
     conn.flags.set(if is_due { Flags::ACK_NOW } else { Flags::ACK_DUE });
 }
 
+#[cold]
 #[inline(never)]
 fn fills_two_segments(conn: &mut Conn, payload_len: u32, unacknowledged: u32) -> bool {
     let units = (payload_len / 64).min(u8::MAX.into()) as u8;

@@ -72,16 +72,14 @@ fn syn_sent(group: &mut FlowGroup, slot: u32, segment: &Segment, ctx: &mut Conte
     if !has_ack {
         return cross(conn, cold, segment, ctx);
     }
-    listen::adopt_options(conn, segment, ctx.shared);
-    conn.rcv_nxt = segment.seq + 1;
-    conn.rcv_adv = conn.rcv_nxt + ctx.shared.config.receive_window_bytes.min(u16::MAX as u32);
+    adopt(conn, cold, segment, ctx);
     conn.snd_wl1 = segment.seq;
     conn.snd_wnd = segment.window as u32;
     conn.state = State::Established;
     conn.flags.set(Flags::ACK_NOW);
     ctx.stats.tcp_connected += 1;
     conn.last_ack_sent = conn.rcv_nxt;
-    conn.heard_at = ctx.clock();
+    conn.heard_at = ctx.clock;
     let plain = Segment { seq: segment.seq + 1, ..*segment };
     // The window of a SYN is not scaled.
     let scale = core::mem::take(&mut conn.snd_wscale);
@@ -92,12 +90,22 @@ fn syn_sent(group: &mut FlowGroup, slot: u32, segment: &Segment, ctx: &mut Conte
     ctx.event(EventRecord::Connected { cookie, handle, window });
 }
 
+/// Takes over what the peer's SYN says.
+fn adopt(conn: &mut Conn, cold: &Cold, segment: &Segment, ctx: &Context<'_>) {
+    listen::adopt_options(conn, segment, ctx.shared);
+    if cold.retries > 0 {
+        // Our SYN may have been lost (RFC 5681 §3.1).
+        conn.cwnd = conn.mss.into();
+    }
+    conn.rcv_nxt = segment.seq + 1;
+    conn.rcv_adv = conn.rcv_nxt + ctx.shared.config.receive_window_bytes.min(u16::MAX.into());
+}
+
 /// Both ends have sent a SYN (RFC 9293 §3.5, figure 7): ours is sent again, as the answer to the peer's.
 fn cross(conn: &mut Conn, cold: &mut Cold, segment: &Segment, ctx: &mut Context<'_>) {
-    listen::adopt_options(conn, segment, ctx.shared);
-    conn.rcv_nxt = segment.seq + 1;
+    adopt(conn, cold, segment, ctx);
     conn.last_ack_sent = conn.rcv_nxt;
-    conn.heard_at = ctx.clock();
+    conn.heard_at = ctx.clock;
     conn.snd_wl1 = segment.seq;
     conn.snd_wnd = segment.window.into();
     conn.state = State::SynReceived;
@@ -179,7 +187,7 @@ fn synchronized(
     if (is_old(conn, segment, ctx) && !reset) || !acceptable(conn, segment) {
         ctx.stats.tcp_unacceptable += 1;
         if !reset {
-            output::answer(place, conn, cold, segment.payload_len > 0, ctx);
+            output::answer(place, conn, cold, segment.is_sent_again(), ctx);
         }
         return ctx.pool.free(mbuf);
     }
@@ -197,12 +205,14 @@ fn synchronized(
     {
         return ctx.pool.free(mbuf);
     }
-    conn.heard_at = ctx.clock();
+    conn.heard_at = ctx.clock;
     // RFC 7323 §4.3 (2). Behind the acknowledgment: a stranger who guesses only the window must not move what is
     // echoed, or old segments of the peer would be refused from then on (CVE-2005-0356).
     if let Some(stamp) = segment.timestamp
         && conn.flags.has(Flags::TIMESTAMPS)
-        && segment.seq.before_eq(conn.last_ack_sent)
+        // An older one was let in by a long silence: from here on that clock counts.
+        && (segment.seq.before_eq(conn.last_ack_sent)
+            || (stamp.value.wrapping_sub(conn.ts_recent) as i32) < 0)
     {
         conn.ts_recent = stamp.value;
     }
@@ -228,7 +238,7 @@ fn is_old(conn: &Conn, segment: &Segment, ctx: &Context<'_>) -> bool {
         && segment
             .timestamp
             .is_some_and(|stamp| (stamp.value.wrapping_sub(conn.ts_recent) as i32) < 0)
-        && ctx.clock().wrapping_sub(conn.heard_at) < PAWS_SILENCE
+        && ctx.silence(conn.heard_at) < PAWS_SILENCE
 }
 
 /// Whether a segment is in the receive window.

@@ -4,9 +4,12 @@
 //! Without them new data is sent instead of old: if the acknowledgment after the next one advances too, what was not
 //! sent again had arrived (F-RTO, RFC 5682 §2). What the time-out changed is then undone (RFC 4015).
 
+use mem::TxMeta;
+
 use super::conn::{Cold, Conn, Flags, Undo};
 use super::fields::Segment;
 use super::newreno;
+use super::output::sequence_len;
 use crate::context::Context;
 
 /// A time-out will have the first segment sent again. Before [`newreno::on_timeout`], which changes what is noted here.
@@ -19,8 +22,9 @@ pub(crate) fn on_timeout(conn: &mut Conn, cold: &mut Cold, ctx: &Context<'_>) {
         return;
     }
     let timestamp = ctx.timestamp();
-    // RFC 4015 §3.2: what was in flight fitted the path, if the time-out was spurious.
-    cold.undo = Undo { ssthresh: conn.ssthresh.max(conn.flight()), timestamp };
+    // RFC 4015 §3.2: what was in flight fitted the path, if the time-out was spurious and nothing had been lost before.
+    let fitted = if conn.flags.has(Flags::RECOVERY) { 0 } else { conn.flight() };
+    cold.undo = Undo { ssthresh: conn.ssthresh.max(fitted), timestamp };
     conn.flags.set(Flags::UNDO);
 }
 
@@ -42,8 +46,12 @@ pub(crate) fn on_ack(
         undo(conn, cold, acked, ctx);
     } else {
         conn.flags.clear(Flags::UNDO);
-        let has_new = conn.flags.has(Flags::UNSENT) && conn.flight() < conn.snd_wnd;
-        if has_new && conn.snd_una.before(cold.recover) {
+        let room = conn.snd_wnd.saturating_sub(conn.flight());
+        let fits = |meta: TxMeta| sequence_len(&meta).min(conn.mss.into()) <= room;
+        let has_new = cold.unsent.front().is_some_and(fits);
+        // All that was sent again is acknowledged, and not all that was sent.
+        let in_between = conn.snd_una.after_eq(cold.resend) && conn.snd_una.before(cold.recover);
+        if has_new && in_between {
             // Step 2b: up to two new segments, and none again before it is decided.
             conn.cwnd = conn.flight() + 2 * u32::from(conn.mss);
             conn.flags.set(Flags::UNDO.and(Flags::FRTO));
@@ -56,6 +64,11 @@ pub(crate) fn on_ack(
 pub(crate) fn refute(conn: &mut Conn) {
     conn.flags.clear(Flags::UNDO.and(Flags::FRTO));
     conn.cwnd = conn.cwnd.min(3 * u32::from(conn.mss));
+}
+
+/// What was in flight is lost for another reason: no acknowledgment decides any more.
+pub(crate) fn forget(conn: &mut Conn) {
+    conn.flags.clear(Flags::UNDO.and(Flags::FRTO));
 }
 
 /// RFC 4015 §3.2: goes on where the time-out interrupted, in slow start up to what was in flight then.

@@ -16,6 +16,9 @@ use crate::wheel::tick_of;
 /// The connection's entry fired.
 pub(crate) fn fire(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
     let conn = group.slots.hot(slot);
+    if conn.state == State::Closed {
+        return;
+    }
     let ack_due =
         conn.flags.has(Flags::ACK_ARMED) && conn.ack_at.wrapping_sub(ctx.tick as u16) as i16 <= 0;
     if ack_due {
@@ -77,6 +80,7 @@ fn time_out(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) -> bool {
     // acknowledged says nothing of the path.
     let taken_back = conn.snd_wnd == 0 && !opening;
     if taken_back {
+        spurious::forget(conn);
         conn.flags.set(Flags::TAKEN_BACK);
     } else {
         if !opening {
@@ -103,13 +107,16 @@ fn time_out(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) -> bool {
 #[cold]
 fn ask_for_life(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
     let (_, conn, cold) = group.at(slot);
-    match keepalive::due(conn, ctx) {
+    match keepalive::due(conn, cold, ctx) {
         Some(keepalive::Due::GiveUp) => return abort(group, slot, DeadReason::TimedOut, ctx),
         Some(keepalive::Due::Probe) => {
             let seq = conn.snd_una - 1;
             // One that finds no room is made up for by the next one.
-            let _ = output::send_bare(conn, cold, seq, TcpFlags::ACK, ctx);
+            let is_sent = output::send_bare(conn, cold, seq, TcpFlags::ACK, ctx).is_ok();
+            cold.retries += u8::from(is_sent);
         }
+        // It was heard of, or has something out that counts for itself.
+        None if conn.flight() == 0 => cold.retries = 0,
         None => {}
     }
     group.schedule(slot, ctx);

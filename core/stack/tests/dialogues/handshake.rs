@@ -186,6 +186,39 @@ fn a_full_backlog_answers_with_cookies() {
     world.expect(&peer, &["R 1"]);
 }
 
+/// A cookie counts although there is a record by now, and is not reset while the backlog is full.
+#[test]
+fn a_cookie_opens_its_connection_whatever_has_happened_since() {
+    let mut world = World::with(|config| config.backlog = 2);
+    world.auto_accept = false;
+    let [(first, _), (second, _)] =
+        [1, 2].map(|port| Peer::knock(&mut world, port, Open::default()));
+    let (peer, _) = Peer::knock(&mut world, 3, Open::default());
+    assert_eq!(world.stats().tcp_cookies_out, 1);
+    // A place is free, and the SYN comes again.
+    world.hear(&first.seg(1, 1).flags("R"));
+    world.hear(&peer.syn());
+    assert_eq!((world.segments().len(), world.stats().tcp_cookies_out), (1, 1));
+    world.hear(&peer.seg(1, 1));
+    world.silent();
+    assert!(matches!(world.told()[..], [Told::Knock { .. }]));
+    assert_eq!(world.stack.connections(), 2, "and its record is gone");
+    // Both places are taken: the last step is for later.
+    let (third, _) = Peer::knock(&mut world, 4, Open::default());
+    let (late, _) = Peer::knock(&mut world, 5, Open::default());
+    assert_eq!(world.stats().tcp_cookies_out, 2);
+    world.hear(&second.seg(1, 1));
+    world.hear(&third.seg(1, 1));
+    world.hear(&late.seg(1, 1));
+    world.silent();
+    assert_eq!((world.told().len(), world.stats().tcp_backlog_full), (1, 2));
+    let handle = world.handle();
+    world.call(|calls| calls.accept(handle, Cookie(1)).expect("room"));
+    world.hear(&late.seg(1, 1).len(10));
+    assert!(matches!(world.told()[..], [Told::Knock { .. }]));
+    world.frames_out();
+}
+
 /// The backlog of one port is not that of another.
 #[test]
 fn each_port_has_its_own_backlog() {

@@ -69,3 +69,17 @@ fn data_that_is_out_asks_itself() {
     near(world.pass_until_sent(ms(1_000_000)), 100_000);
     world.expect(&peer, &[". 10 ack 1"]);
 }
+
+/// A host that slept, or a wheel that was late, has sent no probe: then none is missed.
+#[test]
+fn nobody_is_given_up_without_a_probe() {
+    let mut world = world();
+    let peer = Peer::establish(&mut world, 5, Open::default());
+    world.pass(ms(1_000));
+    world.now += ms(1_000_000);
+    world.settle();
+    world.pass(ms(1));
+    world.expect(&peer, &[". 0 ack 1"]);
+    world.hear(&peer.seg(1, 1));
+    assert_eq!(world.told(), []);
+}

@@ -149,6 +149,24 @@ fn new_data_finds_out_whether_a_time_out_was_spurious() {
     }
 }
 
+/// What was sent again in small segments and is acknowledged in two steps decides nothing.
+#[test]
+fn small_segments_that_were_lost_are_no_spurious_time_out() {
+    let mut world = World::new();
+    let peer = Peer::establish(&mut world, 5, Open { window: 1_000, ..Open::default() });
+    (0..10).for_each(|_| world.send(100));
+    world.frames_out();
+    world.pass_until_sent(ms(5_000));
+    assert_eq!(world.segments().len(), 10, "sent again");
+    world.told();
+    for acks in [301, 601] {
+        world.hear(&peer.seg(1, acks));
+        world.send(100);
+    }
+    assert_eq!(world.stats().tcp_spurious_timeouts, 0);
+    world.told();
+}
+
 /// The full segments that were sent, counted from zero.
 fn numbers(world: &mut World, peer: &Peer) -> Vec<u32> {
     let number = |seq: i32| (seq - 1) as u32 / MSS;
