@@ -404,9 +404,14 @@ impl Seen {
         self.asked.unwrap_or_else(Instant::now) + self.end_within
     }
 
-    /// How long a dataplane may take to reset its connections and to end, before it is killed.
+    /// How long a dataplane may take to reset its connections and to end, before it is killed. One that has said its
+    /// last word is already dying, and only the kernel keeps it: it takes apart rings and memory, which takes longer where
+    /// others do the same.
     fn leaves_within(&self) -> Duration {
-        self.end_within * 2 / 3
+        match self.told {
+            Some(_) => self.end_within * 4 / 3,
+            None => self.end_within * 2 / 3,
+        }
     }
 
     /// What all that means.
