@@ -567,7 +567,7 @@ impl<'a> Calls<'a> {
     }
 
     /// Closes a connection in order (all that was taken is still delivered), or rejects one that
-    /// knocked. Received bytes that the application was not told of, or that come later, end it with a reset, so that
+    /// knocked. Received bytes that no event has brought yet, or that come later, end it with a reset, so that
     /// the peer does not take them for read (RFC 9293 §3.10.4, RFC 2525 §2.17).
     ///
     /// # Errors

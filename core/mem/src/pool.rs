@@ -145,11 +145,17 @@ impl Pool {
     /// nobody what it needs. However many take all that they get, one of them has a fifth of the whole where it is
     /// alone, and `n` leave one part in `n + 4` to the next (Choudhury and Hahne's dynamic thresholds).
     pub fn share(&self, want: Want) -> usize {
-        let quota = match want {
-            Want::Send | Want::Receive => 3 * self.eighth,
+        (self.quota(want).saturating_sub(self.kept) / 4).max(LEAST_SHARE)
+    }
+
+    /// Received chunks that may be kept where one more is wanted for this purpose.
+    #[inline(always)]
+    fn quota(&self, want: Want) -> usize {
+        match want {
+            Want::Send => usize::MAX,
             Want::OutOfOrder => 2 * self.eighth,
-        };
-        (quota.saturating_sub(self.kept) / 4).max(LEAST_SHARE)
+            Want::Receive => 3 * self.eighth,
+        }
     }
 
     /// Whether more chunks are free than have to stay so in any case, whatever is kept already.
@@ -160,13 +166,9 @@ impl Pool {
     /// Whether so many chunks may be taken, or kept, for this purpose.
     #[inline(always)]
     pub fn allows_all(&self, want: Want, chunks: usize) -> bool {
-        let eighth = self.eighth;
         let more = chunks.saturating_sub(1);
-        let kept = self.kept + more;
-        match want {
-            Want::OutOfOrder if kept >= 2 * eighth => return false,
-            Want::Receive if kept >= 3 * eighth => return false,
-            Want::Send | Want::OutOfOrder | Want::Receive => {}
+        if want != Want::Send && self.kept + more >= self.quota(want) {
+            return false;
         }
         let stays_free = self.stays_free(want) + more;
         self.free.len() > stays_free || self.has_more_than(stays_free)

@@ -15,7 +15,7 @@ use mem::Pool;
 use super::Stack;
 use super::leaving::{Ended, Leaving};
 use crate::context::Context;
-use crate::groups::{Groups, group_mut};
+use crate::groups::{Groups, group_mut, step};
 use crate::shared::FLOW_GROUPS;
 use crate::tcp::close::{self, Farewell};
 use crate::tcp::conn::{Place, State};
@@ -71,27 +71,23 @@ fn reset_portion(groups: &mut Groups, leaving: &mut Leaving, ctx: &mut Context<'
     // Each group once at most: those that have to wait are looked at again in the next portion.
     let mut passed = 0;
     while visits > 0 && passed <= FLOW_GROUPS && ctx.can_send() {
-        let Place { group: index, slot } = *at;
-        if slot == 0
-            && let Some(group) = group_mut(groups, index)
+        if at.slot == 0
+            && let Some(group) = group_mut(groups, at.group)
         {
             ended.reset += half_open::reset_all(group, ctx);
         }
-        match group_mut(groups, index).filter(|group| slot < group.slots.capacity()) {
-            Some(group) => {
-                if group.slots.hot(slot).state != State::Closed {
-                    match close::leave(group, slot, ctx) {
-                        Farewell::Reset => ended.reset += 1,
-                        Farewell::Untold => ended.untold += 1,
-                        Farewell::Silent | Farewell::Waits => {}
-                    }
-                }
-                at.slot += 1;
-                visits -= 1;
-            }
-            None => {
-                *at = Place { group: (index + 1) % FLOW_GROUPS as u16, slot: 0 };
-                passed += 1;
+        let Some(Place { group, slot }) = step(groups, at) else {
+            passed += 1;
+            continue;
+        };
+        visits -= 1;
+        if let Some(group) = group_mut(groups, group)
+            && group.slots.hot(slot).state != State::Closed
+        {
+            match close::leave(group, slot, ctx) {
+                Farewell::Reset => ended.reset += 1,
+                Farewell::Untold => ended.untold += 1,
+                Farewell::Silent | Farewell::Waits => {}
             }
         }
     }

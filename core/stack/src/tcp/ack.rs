@@ -22,12 +22,11 @@ pub(crate) fn is_acceptable(
     ctx: &mut Context<'_>,
 ) -> bool {
     if segment.ack.after(conn.snd_nxt) {
-        output::answer(place, conn, cold, segment.is_sent_again(), ctx);
+        output::answer(place, conn, cold, segment, ctx);
         return false;
     }
     if conn.snd_una - segment.ack > conn.snd_wnd.max(1 << 16) as i32 {
-        let is_sent = output::answer(place, conn, cold, segment.is_sent_again(), ctx);
-        ctx.stats.tcp_challenge_acks += u64::from(is_sent);
+        output::challenge(place, conn, cold, segment, ctx);
         return false;
     }
     true

@@ -11,8 +11,8 @@ use crate::context::{Asker, Context};
 use crate::ticks::Ticks;
 use crate::wheel::TICK_SHIFT;
 
-/// The application closes. What was received and not told ends the connection with a reset, and so do too many closed
-/// ones that still send.
+/// The application closes. Received bytes that it has seen no event of end the connection with a reset, and so do too many
+/// closed connections.
 pub(crate) fn close(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
     let (place, conn, cold) = group.at(slot);
     // What the peer has ended is over with one acknowledgment.

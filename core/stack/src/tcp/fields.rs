@@ -39,10 +39,10 @@ impl Segment {
             + self.flags.contains(TcpFlags::FIN) as u32
     }
 
-    /// Whether its sender sends it again until it is acknowledged: data, or a FIN. (So is a SYN, which is a stranger's to
-    /// a connection.)
+    /// Whether it belongs to a connection and its sender repeats it until it is acknowledged: data, or a FIN.
     pub fn is_sent_again(&self) -> bool {
-        self.payload_len > 0 || self.flags.contains(TcpFlags::FIN)
+        let is_strange = self.flags.intersects(TcpFlags::SYN.union(TcpFlags::RST));
+        !is_strange && self.sequence_len() > 0
     }
 
     /// Whether it is in the receive window of `window` bytes from `rcv_nxt` on: the four cases of RFC 9293 §3.10.7.4,

@@ -8,7 +8,7 @@ use domain::EventRecord;
 use mem::Mbuf;
 use wire::{FlowKey, SeqNumber, TcpFlags, TcpOptions, TcpRepr, Timestamp};
 
-use super::conn::{Flags, State};
+use super::conn::{Conn, Flags, State};
 use super::fields::Segment;
 use super::group::FlowGroup;
 use super::handshake::{Due, HalfOpen, Handshake, RETRIES};
@@ -108,13 +108,11 @@ pub(crate) fn run_due(group: &mut FlowGroup, mut most: usize, ctx: &mut Context<
         if half.generation != generation {
             continue;
         }
+        ctx.stats.tcp_timeouts += 1;
         let retries = usize::from(ctx.shared.config.syn_retries).min(RETRIES);
         if usize::from(half.tried) > retries {
-            ctx.stats.tcp_timeouts += 1;
-            let hash = ctx.shared.hash_of(half.flow);
-            remove(group, hash, slot, ctx);
+            remove(group, ctx.shared.hash_of(half.flow), slot, ctx);
         } else {
-            ctx.stats.tcp_timeouts += 1;
             send_syn_ack(group, slot, ctx);
         }
     }
@@ -242,6 +240,26 @@ pub(crate) fn can_establish(segment: &Segment, ctx: &mut Context<'_>) -> bool {
     has_room
 }
 
+/// Takes over what a handshake has agreed on. `is_repeated`: a SYN of ours may have been lost, so that the first flight is
+/// one segment (RFC 5681 §3.1).
+pub(crate) fn adopt(conn: &mut Conn, handshake: &Handshake, is_repeated: bool, ctx: &Context<'_>) {
+    let shared = ctx.shared;
+    conn.mss = handshake.mss.min(shared.config.mss());
+    if let Some(ts_recent) = handshake.ts_recent {
+        conn.flags.set(Flags::TIMESTAMPS);
+        conn.ts_recent = ts_recent;
+        conn.mss -= TIMESTAMP_BYTES as u16;
+    }
+    if let Some(scale) = handshake.window_scale {
+        (conn.snd_wscale, conn.rcv_wscale) = (scale, shared.window_scale);
+    }
+    conn.cwnd = if is_repeated { conn.mss.into() } else { initial_window(conn.mss) };
+    conn.rcv_nxt = handshake.irs + 1;
+    conn.rcv_adv = conn.rcv_nxt + first_window(shared);
+    conn.last_ack_sent = conn.rcv_nxt;
+    conn.heard_at = ctx.clock;
+}
+
 /// How the SYN was answered that an acknowledgment comes for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Answered {
@@ -275,27 +293,11 @@ pub(crate) fn establish(
     let (place, conn, _) = group.at(slot);
     let snd_nxt = handshake.iss + 1;
     conn.state = State::Established;
-    conn.mss = handshake.mss.min(ctx.shared.config.mss());
-    if let Some(ts_recent) = handshake.ts_recent {
-        conn.flags.set(Flags::TIMESTAMPS);
-        conn.ts_recent = ts_recent;
-        conn.mss -= TIMESTAMP_BYTES as u16;
-    }
-    if let Some(scale) = handshake.window_scale {
-        (conn.snd_wscale, conn.rcv_wscale) = (scale, ctx.shared.window_scale);
-    }
-    conn.rcv_nxt = handshake.irs + 1;
-    conn.rcv_adv = conn.rcv_nxt + first_window(ctx.shared);
-    conn.last_ack_sent = conn.rcv_nxt;
-    conn.heard_at = ctx.clock;
+    adopt(conn, handshake, matches!(answered, Answered::Again), ctx);
     (conn.snd_una, conn.snd_nxt, conn.snd_end) = (snd_nxt, snd_nxt, snd_nxt);
     conn.snd_wl1 = segment.seq - 1;
     // The handshake's ACK must open the window before the application hears of it.
     conn.snd_wnd = u32::from(segment.window) << conn.snd_wscale;
-    conn.cwnd = match answered {
-        Answered::Once { .. } | Answered::Unknown => initial_window(conn.mss),
-        Answered::Again => conn.mss.into(),
-    };
     conn.snd_edge = snd_nxt + conn.cwnd.min(conn.snd_wnd);
     if let Answered::Once { at_ns } = answered {
         rtt::sample(conn, ctx.now.as_nanos().saturating_sub(at_ns));

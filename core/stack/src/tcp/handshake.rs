@@ -22,11 +22,6 @@ const UNSENT_WAIT: core::time::Duration = core::time::Duration::from_millis(10);
 /// Below this a peer asks for nothing but work (RFC 9293 §3.7.1 allows a floor).
 const MIN_MSS: u16 = 64;
 
-/// The MSS that a SYN announces.
-pub(crate) fn offered_mss(segment: &Segment) -> u16 {
-    segment.syn.mss.unwrap_or(DEFAULT_MSS).max(MIN_MSS)
-}
-
 /// What the two SYNs of a handshake have agreed on.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Handshake {
@@ -48,7 +43,7 @@ impl Handshake {
         Self {
             iss,
             irs: segment.seq,
-            mss: offered_mss(segment),
+            mss: segment.syn.mss.unwrap_or(DEFAULT_MSS).max(MIN_MSS),
             window_scale: segment.syn.window_scale,
             ts_recent: segment.timestamp.map(|stamp| stamp.value),
         }

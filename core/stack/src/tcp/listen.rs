@@ -3,18 +3,14 @@
 use mem::Mbuf;
 use wire::{Endpoint, SeqNumber, TcpFlags};
 
-use super::conn::{Conn, Flags};
 use super::fields::Segment;
 use super::group::FlowGroup;
 use super::half_open::{Answered, Outcome};
-use super::handshake::{Handshake, offered_mss};
-use super::newreno::initial_window;
-use super::output::TIMESTAMP_BYTES;
+use super::handshake::Handshake;
 use super::reset::send_reset;
 use super::{cookie, half_open};
 use crate::context::Context;
 use crate::policy::{Direction, Transport};
-use crate::shared::Shared;
 
 /// Between the numbers of an old connection and those of the one that takes its place out of
 /// TIME-WAIT: more than a window without scale.
@@ -113,19 +109,4 @@ pub(crate) fn initial_number(
     let number = ctx.shared.isn.generate(ctx.now, local, peer);
     // The clock behind the numbers is slower than a fast connection.
     before.map_or(number, |before| number.max(before + REUSE_GAP))
-}
-
-/// Takes over what a peer's SYN says of it.
-pub(crate) fn adopt_options(conn: &mut Conn, segment: &Segment, shared: &Shared) {
-    conn.mss = offered_mss(segment).min(shared.config.mss());
-    if let Some(stamp) = segment.timestamp {
-        conn.flags.set(Flags::TIMESTAMPS);
-        conn.ts_recent = stamp.value;
-        conn.mss -= TIMESTAMP_BYTES as u16;
-    }
-    if let Some(scale) = segment.syn.window_scale {
-        conn.snd_wscale = scale;
-        conn.rcv_wscale = shared.window_scale;
-    }
-    conn.cwnd = initial_window(conn.mss);
 }

@@ -7,6 +7,7 @@ use wire::{
 };
 
 use super::conn::{Cold, Conn, Flags, Place, State};
+use super::fields;
 use super::group::FlowGroup;
 use super::newreno::send_window;
 use super::rtt::rto_ticks;
@@ -576,22 +577,22 @@ pub(crate) fn flush(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
     group.schedule(slot, ctx);
 }
 
-/// Shortest time between two answers to segments that carry no data and need none: about half a second.
+/// Shortest time between two acknowledgments of segments that need none: about half a second.
 pub(crate) const ANSWER_INTERVAL: u32 = 477;
 
-/// Acknowledges a segment that was not accepted (RFC 9293 §3.10.7.4; RFC 5961, challenge ACKs). Answers to segments without
-/// data are limited for each connection: two ends that disagree would answer each other for ever, and a limit
-/// that connections shared would let one peer find out what another does (CVE-2016-5696). Data is always
-/// acknowledged, as the peer may have missed the acknowledgment before. Answers whether it will be.
+/// Acknowledges a segment that was not accepted (RFC 9293 §3.10.7.4; RFC 5961, challenge ACKs). For segments that are not
+/// repeated such acknowledgments are limited for each connection: two ends that disagree would acknowledge each other's
+/// for ever, and a limit that connections shared would let one peer find out what another does (CVE-2016-5696). What is
+/// repeated is always acknowledged, as the peer may have missed the acknowledgment before. Returns whether it will be.
 #[cold]
 pub(crate) fn answer(
     place: Place,
     conn: &mut Conn,
     cold: &mut Cold,
-    has_data: bool,
+    segment: &fields::Segment,
     ctx: &mut Context<'_>,
 ) -> bool {
-    if !has_data {
+    if !segment.is_sent_again() {
         // Once in a while the low bits are alike after a minute: an answer less.
         let now = ctx.clock as u16;
         let since = now.wrapping_sub(cold.answered_at);
@@ -607,9 +608,15 @@ pub(crate) fn answer(
     true
 }
 
-/// A challenge ACK (RFC 5961): tells an honest peer where we are, and a blind attacker nothing.
+/// A challenge ACK (RFC 5961): shows an honest peer our next numbers, and a blind attacker nothing.
 #[cold]
-pub(crate) fn challenge(place: Place, conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) {
-    let is_sent = answer(place, conn, cold, false, ctx);
+pub(crate) fn challenge(
+    place: Place,
+    conn: &mut Conn,
+    cold: &mut Cold,
+    segment: &fields::Segment,
+    ctx: &mut Context<'_>,
+) {
+    let is_sent = answer(place, conn, cold, segment, ctx);
     ctx.stats.tcp_challenge_acks += u64::from(is_sent);
 }

@@ -10,8 +10,7 @@ use super::group::FlowGroup;
 use super::output::note_pending;
 use super::{ack, close, output};
 use crate::context::Context;
-use crate::groups::{Groups, group_mut};
-use crate::shared::FLOW_GROUPS;
+use crate::groups::{Groups, group_mut, step};
 
 /// Events that are kept free for what is no received data.
 pub(crate) const EVENT_RESERVE: usize = 16;
@@ -36,7 +35,7 @@ pub(crate) fn data(
         return note_pending(conn, place, ctx);
     }
     if conn.flags.has(Flags::CLOSED) && (segment.seq + segment.payload_len).after(conn.rcv_nxt) {
-        // RFC 9293 §3.10.7.4, RFC 2525 §2.17: nobody reads it, and the peer must not think so.
+        // RFC 9293 §3.10.7.4, RFC 2525 §2.17: the peer must not take for read what the application does not read.
         ctx.pool.free(mbuf);
         ctx.stats.tcp_closed_reset += 1;
         return close::abort(group, slot, DeadReason::Aborted, ctx);
@@ -60,7 +59,7 @@ pub(crate) fn data(
     let refused = !mbuf.is_empty() && !may_keep(conn, cold, seq, ctx);
     if refused || seq.before(conn.rcv_nxt) {
         ctx.stats.tcp_dropped_segments += refused as u64;
-        // The peer hears that we are there, and where the gap is.
+        // The acknowledgment shows the peer where the gap is.
         conn.flags.set(if refused { Flags::ACK_NOW } else { Flags::default() });
         ctx.pool.free(mbuf);
         return note_pending(conn, place, ctx);
@@ -117,30 +116,19 @@ fn may_keep(conn: &Conn, cold: &Cold, seq: SeqNumber, ctx: &mut Context<'_>) -> 
     are_full || held < ctx.pool.share(want)
 }
 
-/// Looks for the connections that hold most ahead of a gap, a bounded number of slots from `at` on, and has the one
-/// that holds most of them drop it: its peer will send it again (RFC 9293 §3.8.6.2.1
-/// lets a receiver do so, RFC 2018 §8 too).
+/// Looks at a bounded number of connections, from `at` on, and has the one that holds most buffers ahead of a gap drop
+/// them: its peer will send them again (RFC 2018 §8).
 #[cold]
 pub(crate) fn relieve(groups: &mut Groups, at: &mut Place, ctx: &mut Context<'_>) {
-    const SLOTS: usize = 128;
+    const STEPS: usize = 256;
     let mut most: Option<(usize, Place)> = None;
-    let (mut visits, mut passed) = (0, 0);
-    while visits < SLOTS && passed <= FLOW_GROUPS {
-        let Place { group: index, slot } = *at;
-        let group = group_mut(groups, index).filter(|group| slot < group.slots.capacity());
-        let Some(group) = group else {
-            *at = Place { group: (index + 1) % FLOW_GROUPS as u16, slot: 0 };
-            passed += 1;
-            continue;
-        };
-        let (place, conn, cold) = group.at(slot);
-        if conn.flags.has(Flags::OUT_OF_ORDER)
-            && let Some(reassembly) = &cold.reassembly
+    for _ in 0..STEPS {
+        if let Some(Place { group, slot }) = step(groups, at)
+            && let Some(group) = group_mut(groups, group)
+            && let (place, _, Cold { reassembly: Some(waiting), .. }) = group.at(slot)
         {
-            most = most.max(Some((reassembly.len(), place)));
+            most = most.max(Some((waiting.len(), place)));
         }
-        at.slot += 1;
-        visits += 1;
     }
     if let Some((buffers, place)) = most.filter(|&(buffers, _)| buffers > 1)
         && let Some(group) = group_mut(groups, place.group)

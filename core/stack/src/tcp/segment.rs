@@ -8,6 +8,7 @@ use super::conn::{Cold, Conn, Flags, State};
 use super::fields::Segment;
 use super::group::FlowGroup;
 use super::half_open::Outcome;
+use super::handshake::Handshake;
 use super::{ack, close, half_open, listen, output, receive, reset};
 use crate::context::Context;
 use crate::input::is_martian;
@@ -73,13 +74,9 @@ fn syn_sent(group: &mut FlowGroup, slot: u32, segment: &Segment, ctx: &mut Conte
         return cross(conn, cold, segment, ctx);
     }
     adopt(conn, cold, segment, ctx);
-    conn.snd_wl1 = segment.seq;
-    conn.snd_wnd = segment.window as u32;
     conn.state = State::Established;
     conn.flags.set(Flags::ACK_NOW);
     ctx.stats.tcp_connected += 1;
-    conn.last_ack_sent = conn.rcv_nxt;
-    conn.heard_at = ctx.clock;
     let plain = Segment { seq: segment.seq + 1, ..*segment };
     // The window of a SYN is not scaled.
     let scale = core::mem::take(&mut conn.snd_wscale);
@@ -90,24 +87,17 @@ fn syn_sent(group: &mut FlowGroup, slot: u32, segment: &Segment, ctx: &mut Conte
     ctx.event(EventRecord::Connected { cookie, handle, window });
 }
 
-/// Takes over what the peer's SYN says.
+/// Takes over what the answer to our SYN, or one that crossed it, announces.
 fn adopt(conn: &mut Conn, cold: &Cold, segment: &Segment, ctx: &Context<'_>) {
-    listen::adopt_options(conn, segment, ctx.shared);
-    if cold.retries > 0 {
-        // Our SYN may have been lost (RFC 5681 §3.1).
-        conn.cwnd = conn.mss.into();
-    }
-    conn.rcv_nxt = segment.seq + 1;
-    conn.rcv_adv = conn.rcv_nxt + ctx.shared.config.receive_window_bytes.min(u16::MAX.into());
+    let handshake = Handshake::of_syn(segment, conn.snd_una);
+    // A repeated SYN may have been lost (RFC 5681 §3.1).
+    half_open::adopt(conn, &handshake, cold.retries > 0, ctx);
+    (conn.snd_wl1, conn.snd_wnd) = (segment.seq, segment.window.into());
 }
 
 /// Both ends have sent a SYN (RFC 9293 §3.5, figure 7): ours is sent again, as the answer to the peer's.
 fn cross(conn: &mut Conn, cold: &mut Cold, segment: &Segment, ctx: &mut Context<'_>) {
     adopt(conn, cold, segment, ctx);
-    conn.last_ack_sent = conn.rcv_nxt;
-    conn.heard_at = ctx.clock;
-    conn.snd_wl1 = segment.seq;
-    conn.snd_wnd = segment.window.into();
     conn.state = State::SynReceived;
     output::retransmit_first(conn, cold, ctx);
 }
@@ -128,7 +118,7 @@ fn syn_received(
         && segment.ack == conn.snd_nxt;
     if repeats_syn && !is_syn_ack {
         // The peer's SYN was doubled. What it lacks it gets when the timer fires.
-        output::answer(place, conn, cold, false, ctx);
+        output::answer(place, conn, cold, segment, ctx);
         return ctx.pool.free(mbuf);
     }
     // The peer's SYN-ACK repeats a SYN that has its place; its ACK counts (RFC 9293 §3.5, figure 7, line 6).
@@ -187,7 +177,7 @@ fn synchronized(
     if (is_old(conn, segment, ctx) && !reset) || !acceptable(conn, segment) {
         ctx.stats.tcp_unacceptable += 1;
         if !reset {
-            output::answer(place, conn, cold, segment.is_sent_again(), ctx);
+            output::answer(place, conn, cold, segment, ctx);
         }
         return ctx.pool.free(mbuf);
     }
@@ -197,7 +187,7 @@ fn synchronized(
             obey_reset(group, slot, segment, ctx)
         } else {
             // RFC 5961 §4: never reset because of a SYN.
-            output::challenge(place, conn, cold, ctx);
+            output::challenge(place, conn, cold, segment, ctx);
         };
     }
     if !segment.flags.contains(TcpFlags::ACK)
@@ -227,7 +217,7 @@ fn synchronized(
     receive::data(group, slot, segment, mbuf, ctx);
 }
 
-/// Silence of the peer after which TS.Recent says nothing any more (RFC 7323 §5.5), in units of 2^20 ns: 2,000 s, in
+/// Silence of the peer after which TS.Recent says nothing any more (RFC 7323 §5.5), in ticks of the timestamp clock: 2,000 s, in
 /// which even a clock of microseconds does not turn round half.
 const PAWS_SILENCE: u32 = 1_907_349;
 
@@ -252,7 +242,7 @@ fn acceptable(conn: &Conn, segment: &Segment) -> bool {
 fn obey_reset(group: &mut FlowGroup, slot: u32, segment: &Segment, ctx: &mut Context<'_>) {
     let (place, conn, cold) = group.at(slot);
     if segment.seq != conn.rcv_nxt {
-        return output::challenge(place, conn, cold, ctx);
+        return output::challenge(place, conn, cold, segment, ctx);
     }
     ctx.stats.tcp_resets_in += 1;
     if conn.state == State::SynReceived {

@@ -62,7 +62,7 @@ pub(crate) fn on_ack(
 /// A duplicate acknowledgment, or another time-out, while new data was to decide: the segments were lost
 /// (RFC 5682 §2.1, step 3a).
 pub(crate) fn refute(conn: &mut Conn) {
-    conn.flags.clear(Flags::UNDO.and(Flags::FRTO));
+    forget(conn);
     conn.cwnd = conn.cwnd.min(3 * u32::from(conn.mss));
 }
 

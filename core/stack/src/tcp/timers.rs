@@ -16,9 +16,6 @@ use crate::wheel::tick_of;
 /// The connection's entry fired.
 pub(crate) fn fire(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
     let conn = group.slots.hot(slot);
-    if conn.state == State::Closed {
-        return;
-    }
     let ack_due =
         conn.flags.has(Flags::ACK_ARMED) && conn.ack_at.wrapping_sub(ctx.tick as u16) as i16 <= 0;
     if ack_due {
