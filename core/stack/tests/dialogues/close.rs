@@ -501,3 +501,21 @@ fn resets_that_the_queue_has_no_room_for_leave_when_it_has() {
     assert!(resets.iter().zip(&peers).all(|(seg, peer)| seg.dst == peer.here));
     assert_eq!(world.stats().tcp_resets_out, 20);
 }
+
+/// The wheel may still have an entry of a connection that ended: nothing is sent for it.
+#[test]
+fn a_timer_of_a_connection_that_ended_sends_nothing() {
+    let mut world = World::new();
+    let peer = Peer::establish(&mut world, 5, Open { window: 10, ..Open::default() });
+    world.send(10);
+    world.hear(&peer.seg(1, 11).win(0));
+    world.frames_out();
+    world.pass_until_sent(ms(5_000));
+    world.expect(&peer, &[". 10 ack 1"]);
+    world.hear(&peer.seg(1, 11).flags("R"));
+    let told = world.told();
+    assert_eq!(told.last(), Some(&Told::Dead { cookie: 5, reason: DeadReason::Reset }));
+    world.pass(ms(600_000));
+    world.silent();
+    assert_eq!(world.told(), []);
+}

@@ -461,3 +461,19 @@ fn an_acknowledgment_from_the_right_edge_of_the_window_counts() {
     assert_eq!(world.stats().tcp_unacceptable, 1);
     world.frames_out();
 }
+
+/// A segment for which there is no room is acknowledged as any other: its peer finds the gap, and that we are there.
+#[test]
+fn a_refused_segment_is_acknowledged_at_once() {
+    let mut world = World::new();
+    world.auto_done = false;
+    let peer = Peer::establish(&mut world, 5, Open::default());
+    let mut next = 1;
+    while world.stats().tcp_dropped_segments == 0 {
+        assert!(world.segments().is_empty() && next < 1_000, "{next}");
+        world.hear(&peer.seg(next, 1).len(1));
+        next += 1;
+    }
+    world.expect(&peer, &[&format!(". 1 ack {}", next - 1)]);
+    world.told();
+}

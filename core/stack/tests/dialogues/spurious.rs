@@ -153,15 +153,20 @@ fn new_data_finds_out_whether_a_time_out_was_spurious() {
 #[test]
 fn small_segments_that_were_lost_are_no_spurious_time_out() {
     let mut world = World::new();
-    let peer = Peer::establish(&mut world, 5, Open { window: 1_000, ..Open::default() });
-    (0..10).for_each(|_| world.send(100));
+    let peer = Peer::establish(&mut world, 5, Open::default());
+    // A time-out leaves a window that is smaller than what the application was promised: more waits than is sent.
+    world.send(2 * MSS as usize);
     world.frames_out();
     world.pass_until_sent(ms(5_000));
-    assert_eq!(world.segments().len(), 10, "sent again");
-    world.told();
-    for acks in [301, 601] {
-        world.hear(&peer.seg(1, acks));
-        world.send(100);
+    world.hear(&peer.seg(1, 1 + 2 * MSS));
+    world.frames_out();
+    (0..60).for_each(|_| world.send(100));
+    assert_eq!(world.segments().len(), 29);
+    world.pass_until_sent(ms(5_000));
+    assert_eq!(world.segments().len(), 14, "sent again");
+    for acked in [300, 600] {
+        world.hear(&peer.seg(1, 1 + 2 * MSS + acked));
+        assert!(!world.segments().is_empty());
     }
     assert_eq!(world.stats().tcp_spurious_timeouts, 0);
     world.told();
