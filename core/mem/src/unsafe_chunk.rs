@@ -454,6 +454,32 @@ impl Retained {
         header.payload_len -= count;
     }
 
+    /// Bytes behind the payload that it can grow by.
+    pub fn tailroom(&self) -> usize {
+        let header = self.header();
+        CHUNK_SIZE.saturating_sub(header.payload_head as usize + header.payload_len as usize)
+    }
+
+    /// Appends a copy of `bytes` to the payload.
+    ///
+    /// # Errors
+    /// [`NoRoom`] where the chunk has no room for them, or the NIC reads it; nothing is appended then.
+    pub fn append(&mut self, bytes: &[u8]) -> Result<(), NoRoom> {
+        if self.is_in_nic() || bytes.len() > self.tailroom() {
+            return Err(NoRoom);
+        }
+        // SAFETY: as in `set_meta`; the bytes behind the payload are its tailroom, inside the chunk, and nobody else
+        // reads or writes there, as it is not in the NIC.
+        unsafe {
+            let header = &mut *header(self.chunk).as_ptr();
+            let end = header.payload_head as usize + header.payload_len as usize;
+            slice::from_raw_parts_mut(self.chunk.as_ptr().add(end), bytes.len())
+                .copy_from_slice(bytes);
+            header.payload_len += bytes.len() as u16;
+        }
+        Ok(())
+    }
+
     /// Makes a frame of the payload with `headers` bytes before it, which `write` fills, and hands
     /// the NIC its claim. `write` gets exactly these bytes.
     ///
@@ -642,6 +668,12 @@ impl RetainedQueue {
     #[inline]
     pub fn with_front<R>(&mut self, body: impl FnOnce(&mut Retained) -> R) -> Option<R> {
         let chunk = self.head?;
+        Some(body(&mut Retained { chunk, _local: PhantomData }))
+    }
+
+    /// The newest segment, to change.
+    pub fn with_back<R>(&mut self, body: impl FnOnce(&mut Retained) -> R) -> Option<R> {
+        let chunk = self.tail?;
         Some(body(&mut Retained { chunk, _local: PhantomData }))
     }
 

@@ -6,6 +6,7 @@ use core::time::Duration;
 use wire::{Ipv4Addr, MacAddr};
 
 use crate::policy::NetworkPolicy;
+use crate::tcp::congestion::CongestionAlgorithm;
 
 /// Settings of one dataplane's stack: the same for all of its elastic threads.
 #[derive(Clone, Debug)]
@@ -41,6 +42,8 @@ pub struct StackConfig {
     pub rto_min: Duration,
     /// Upper bound of the retransmission time-out (RFC 6298 §2.5: at least 60 s).
     pub rto_max: Duration,
+    /// How the congestion window grows and shrinks.
+    pub congestion: CongestionAlgorithm,
     /// Retransmissions of data before a connection is given up (RFC 9293 §3.8.3, R2).
     pub retries: u8,
     /// Longest time for which data may remain unacknowledged before the connection is reset (RFC 9293 §3.8.3: at
@@ -117,6 +120,7 @@ impl StackConfig {
             delayed_ack: Duration::from_millis(40),
             rto_min: Duration::from_millis(200),
             rto_max: Duration::from_secs(60),
+            congestion: CongestionAlgorithm::default(),
             retries: 15,
             user_timeout: Some(Duration::from_secs(100)),
             user_timeout_least: Duration::from_millis(250),

@@ -8,8 +8,8 @@ use clock::{Duration, Instant};
 use domain::{EventArray, EventRecord, Handle};
 use mem::{Mbuf, Pool, TxFrame};
 use wire::{
-    ArpOperation, ArpRepr, EstablishedTemplate, EtherType, EthernetRepr, Ipv4Addr, Ipv4Repr,
-    MacAddr, Protocol,
+    ArpOperation, ArpRepr, EstablishedTemplate, EtherType, EthernetRepr, FlowKey, Ipv4Addr,
+    Ipv4Repr, MacAddr, Protocol, SeqNumber,
 };
 
 use crate::budget::{Answer, AnswerBudget};
@@ -114,6 +114,8 @@ pub(crate) struct Outbox {
     pub unresolved: Unresolved,
     /// What came ahead of a gap was refused for want of memory: others hold it.
     pub is_short: bool,
+    /// Segments of this batch that had come before: whose, and from where to where.
+    pub twice: Vec<(FlowKey, SeqNumber, SeqNumber)>,
     /// Answers to strangers in the current second.
     answers: AnswerBudget,
     /// The neighbour that was looked up last: a batch mostly goes to one.
@@ -141,6 +143,7 @@ impl Outbox {
             elsewhere: Elsewhere::default(),
             unresolved: Unresolved::default(),
             is_short: false,
+            twice: Vec::new(),
             answers: AnswerBudget::default(),
             last_hop: (Ipv4Addr::UNSPECIFIED, nobody, Instant::ZERO),
             template: {
@@ -316,6 +319,12 @@ impl Context<'_> {
     #[inline]
     pub fn timestamp(&self) -> u32 {
         self.clock.wrapping_add(self.shared.timestamp_offset)
+    }
+
+    /// What it was at a moment of this core's clock, in nanoseconds.
+    #[inline]
+    pub fn timestamp_at(&self, at_ns: u64) -> u32 {
+        ((at_ns >> STAMP_SHIFT) as u32).wrapping_add(self.shared.timestamp_offset)
     }
 
     fn resolve_slow(&mut self, destination: Ipv4Addr, asker: Asker) -> Option<MacAddr> {

@@ -7,8 +7,8 @@
 use mem::Mbuf;
 use wire::{
     ESTABLISHED_HEADERS_LEN, Endpoint, EstablishedHeaders, EstablishedView, EtherType,
-    EthernetRepr, EthernetView, FlowKey, Ipv4Addr, Ipv4View, Protocol, TcpFlags, TcpView,
-    WireError,
+    EthernetRepr, EthernetView, FlowKey, Ipv4Addr, Ipv4View, Protocol, SackBlocks, TcpFlags,
+    TcpOptions, TcpView, WireError,
 };
 
 use crate::context::LINK_AND_IP;
@@ -77,6 +77,7 @@ pub(crate) fn established_segment(frame: &[u8], hash: u32) -> Option<Segment> {
         payload_len: headers.payload_len() as u32,
         timestamp: Some(headers.timestamp()),
         syn: SynOptions::default(),
+        sack_blocks: SackBlocks::EMPTY,
     })
 }
 
@@ -185,13 +186,14 @@ fn parse_tcp(
         return Ok(Parsed::Elsewhere(Away { home: shared.home_of(group), group }));
     }
     let flags = tcp.flags();
-    let (timestamp, syn) = match tcp.aligned_timestamp() {
-        Some(stamp) => (Some(stamp), SynOptions::default()),
-        None if tcp.options_bytes().is_empty() => (None, SynOptions::default()),
+    let no_blocks = SackBlocks::EMPTY;
+    let (timestamp, syn, sack_blocks) = match tcp.aligned_timestamp() {
+        Some(stamp) => (Some(stamp), SynOptions::default(), no_blocks),
+        None if tcp.options_bytes().is_empty() => (None, SynOptions::default(), no_blocks),
         None => {
-            let options = tcp.options();
-            let syn = SynOptions { mss: options.mss, window_scale: options.window_scale };
-            (options.timestamp, syn)
+            let TcpOptions { mss, window_scale, sack_permitted, timestamp, sack_blocks, .. } =
+                tcp.options();
+            (timestamp, SynOptions { mss, window_scale, sack_permitted }, sack_blocks)
         }
     };
     let header_len = tcp.header_len();
@@ -205,6 +207,7 @@ fn parse_tcp(
         payload_len: (len - header_len) as u32,
         timestamp,
         syn,
+        sack_blocks,
     };
     // Data on a SYN is not kept (RFC 9293 §3.10.7.2 allows to), and comes again after it.
     let payload_len = if flags.contains(TcpFlags::SYN) { 0 } else { len - header_len };

@@ -51,4 +51,5 @@ pub use policy::{Direction, NetworkPolicy, Rule, Transport};
 pub use shared::{FLOW_GROUPS, PeerRegister, Secrets, Shared};
 pub use stack::{Away, Ended, Stack};
 pub use stats::StackStats;
+pub use tcp::congestion::CongestionAlgorithm;
 pub use unsafe_packed::PackedGroup;

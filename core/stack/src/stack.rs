@@ -20,7 +20,7 @@ use crate::shared::{FLOW_GROUPS, Shared};
 use crate::stats::StackStats;
 use crate::tcp::conn::Place;
 use crate::tcp::group::FlowGroup;
-use crate::tcp::{close, half_open, output, predicted, receive, reset, segment, timers};
+use crate::tcp::{close, half_open, predicted, receive, reset, segment, settle, timers};
 use crate::wheel::{Entry, TICK_SHIFT, tick_of};
 use crate::{again, arp, icmp, udp};
 
@@ -416,10 +416,11 @@ impl Stack {
             let mut pending = core::mem::replace(&mut ctx.out.pending, pending);
             for place in pending.drain(..) {
                 if let Some(group) = group_mut(groups, place.group) {
-                    output::flush(group, place.slot, ctx);
+                    settle::flush(group, place.slot, ctx);
                 }
             }
             ctx.out.looked_at = pending;
+            ctx.out.twice.clear();
         });
     }
 }

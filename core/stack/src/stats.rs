@@ -63,6 +63,10 @@ counters! {
     tcp_answers_limited,
     /// Time-outs that were spurious: the segments had arrived (RFC 3522, RFC 5682).
     tcp_spurious_timeouts,
+    /// Fast recoveries that were spurious: the segments were late (RFC 3522, RFC 3708).
+    tcp_spurious_recoveries,
+    /// Tail loss probes sent (RFC 8985).
+    tcp_tail_probes,
     /// Connections that the application closed and that were reset, as received bytes were left or came later, or as
     /// there were too many of them.
     tcp_closed_reset,

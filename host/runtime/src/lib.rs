@@ -28,7 +28,9 @@ pub use dataplane::{
     ServicePolicy, WhileAway,
 };
 pub use shown::{Shown, Watched};
-pub use stack::{FLOW_GROUPS, Keepalive, PeerRegister, RssKey, StackConfig, policy};
+pub use stack::{
+    CongestionAlgorithm, FLOW_GROUPS, Keepalive, PeerRegister, RssKey, StackConfig, policy,
+};
 
 pub use beside::beside;
 pub use config::{CoreReport, RuntimeConfig, Scheduler};

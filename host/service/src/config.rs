@@ -10,13 +10,13 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use configfile::{ControlConfig, in_range};
 use mem::HugePages;
-use runtime::{Classes, ConservingConfig};
+use runtime::{Classes, CongestionAlgorithm, ConservingConfig};
 use serde::Deserialize;
 use tailplane::{Duration, Limits};
 
 pub use super::config_values::{
-    App, AwayName, DomainName, HugePagesName, InputName, PlacementName, PolicyName, SchedulerName,
-    UserName,
+    App, AwayName, CongestionName, DomainName, HugePagesName, InputName, PlacementName, PolicyName,
+    SchedulerName, UserName,
 };
 use super::network_config::NetworkConfig;
 use super::policy_config::PolicyConfig;
@@ -399,6 +399,9 @@ pub struct TcpConfig {
     /// Silence after which a peer is asked for a sign of life, in seconds; nine times, every 75 s, before it is given up.
     /// 0: never.
     pub keepalive_s: u64,
+    /// `cubic` or `newreno`: how the congestion window grows and shrinks.
+    #[serde(with = "CongestionName")]
+    pub congestion: CongestionAlgorithm,
     /// Connections of one port that may be half open; beyond, SYNs are answered with cookies. As many may wait to be
     /// accepted.
     pub backlog: u32,
@@ -413,6 +416,7 @@ impl Default for TcpConfig {
             delayed_ack_ms: 40,
             time_wait_s: 60,
             keepalive_s: 0,
+            congestion: CongestionAlgorithm::default(),
             backlog: 4096,
             max_connections: 1 << 20,
         }

@@ -130,6 +130,16 @@ impl From<PolicyName> for ServicePolicy {
     }
 }
 
+/// An algorithm of congestion control, as it is written.
+#[derive(Deserialize)]
+#[serde(remote = "runtime::CongestionAlgorithm", rename_all = "lowercase")]
+pub enum CongestionName {
+    /// RFC 5681.
+    NewReno,
+    /// RFC 9438.
+    Cubic,
+}
+
 /// Whether packet memory lies in huge pages, as it is written.
 #[derive(Deserialize)]
 #[serde(remote = "mem::HugePages", rename_all = "lowercase")]

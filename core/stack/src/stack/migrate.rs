@@ -271,13 +271,16 @@ impl Sealed {
             if let Some(later) = entries.get(index + AHEAD) {
                 group.prefetch_if_there(slot_of(later));
             }
-            part(group.slots.hot(slot_of(entry)), pool, stats)?;
+            part(group.slots.both(slot_of(entry)), pool, stats)?;
         }
         for &slot in pending.iter() {
-            part(group.slots.hot(slot), pool, stats)?;
+            part(group.slots.both(slot), pool, stats)?;
         }
         debug_assert!(
-            (0..group.slots.capacity()).all(|slot| is_apart(group.slots.hot(slot))),
+            (0..group.slots.capacity()).all(|slot| {
+                let (conn, cold) = group.slots.both(slot);
+                is_apart(conn, cold)
+            }),
             "a connection with frames that nothing is noted about"
         );
         Ok(())
@@ -285,30 +288,38 @@ impl Sealed {
 }
 
 /// Whether no segment shares its chunk with a frame.
-fn is_apart(conn: &mut Conn) -> bool {
+fn is_apart(conn: &mut Conn, cold: &Cold) -> bool {
     let mut shares = false;
     conn.sent.for_each_while(|segment| {
         shares = segment.is_in_nic();
         !shares
     });
-    !shares
+    let board = cold.recovery.as_ref().map(|recovery| &recovery.board);
+    !shares && board.is_none_or(|board| board.chunks().all(|segment| !segment.is_in_nic()))
 }
 
-fn part(conn: &mut Conn, pool: &mut Pool, stats: &mut StackStats) -> Result<(), Exhausted> {
-    if is_apart(conn) {
+fn part(
+    (conn, cold): (&mut Conn, &mut Cold),
+    pool: &mut Pool,
+    stats: &mut StackStats,
+) -> Result<(), Exhausted> {
+    if is_apart(conn, cold) {
         return Ok(());
     }
-    let mut sent = core::mem::take(&mut conn.sent);
     let mut done = Ok(());
+    let mut apart = |segment: Retained| match segment.is_in_nic() && done.is_ok() {
+        true => copy_of(segment, pool, stats).unwrap_or_else(|segment| {
+            done = Err(Exhausted);
+            segment
+        }),
+        false => segment,
+    };
+    let mut sent = core::mem::take(&mut conn.sent);
     while let Some(segment) = sent.pop() {
-        let segment = match segment.is_in_nic() && done.is_ok() {
-            true => copy_of(segment, pool, stats).unwrap_or_else(|segment| {
-                done = Err(Exhausted);
-                segment
-            }),
-            false => segment,
-        };
-        conn.sent.push(segment);
+        conn.sent.push(apart(segment));
+    }
+    if let Some(recovery) = &mut cold.recovery {
+        recovery.board.replace_each(apart);
     }
     done
 }

@@ -1,13 +1,14 @@
 //! The acknowledgment field (RFC 9293 §3.10.7.4, fifth).
 
 use domain::EventRecord;
-use wire::{SeqNumber, Sum, TcpFlags};
+use wire::{SeqNumber, TcpFlags};
 
 use super::conn::{Cold, Conn, Flags, Place};
 use super::fields::Segment;
-use super::newreno::{self, Action};
+use super::loss::{self, News};
 use super::output::{self, sequence_len};
-use super::{rtt, spurious};
+use super::scoreboard::{Acked, trim};
+use super::{rtt, send_queue, spurious};
 use crate::context::Context;
 
 /// Whether SEG.ACK is one that the peer may send. A segment with another one is dropped, and answered: it acknowledges
@@ -63,15 +64,17 @@ pub(crate) fn process(
     if opened && conn.flags.has(Flags::TAKEN_BACK) {
         given_back(conn, cold, ctx);
     }
-    if duplicate {
-        if conn.flags.has(Flags::FRTO) {
+    let tells = conn.flags.has(Flags::SACK) && !segment.sack_blocks.is_empty();
+    let is_news = duplicate || tells;
+    if is_news && (conn.flight() > 0 || conn.flags.has(Flags::TRACKED)) {
+        if duplicate && conn.flags.has(Flags::FRTO) {
             spurious::refute(conn);
         }
-        if newreno::on_duplicate_ack(conn, cold) == Action::RetransmitFirst {
-            ctx.stats.tcp_fast_retransmits += 1;
-            output::retransmit_first(conn, cold, ctx);
-        }
-        output::pump(place, conn, cold, ctx);
+        loss::track(conn, cold);
+        let flight_before = conn.flight();
+        let news = News { is_duplicate: duplicate, flight_before, ..News::default() };
+        loss::on_ack(conn, cold, segment, news, ctx);
+        window_opened(place, conn, cold, 0, ctx);
     } else if opened {
         window_opened(place, conn, cold, 0, ctx);
     }
@@ -80,7 +83,7 @@ pub(crate) fn process(
 /// A window that had been taken back is open again: what was in flight is sent again.
 #[cold]
 fn given_back(conn: &mut Conn, cold: &mut Cold, ctx: &Context<'_>) {
-    newreno::resend_all(conn, cold);
+    loss::lose_all(conn, cold);
     conn.backoff = conn.backoff.min(1);
     if conn.flight() > 0 {
         output::arm_retransmission(conn, ctx);
@@ -119,34 +122,78 @@ fn advance(
     ctx: &mut Context<'_>,
 ) {
     let flight_before = conn.flight();
-    let acked = (segment.ack - conn.snd_una) as u32;
+    let advance = (segment.ack - conn.snd_una) as u32;
     update_window(conn, segment);
     // Header prediction need not do it: after a time-out it waits until all is acknowledged.
     cold.retries = 0;
-    let bytes = acknowledge(conn, segment, ctx);
+    conn.flags.clear(Flags::PROBE.and(Flags::REORDER_TIMER));
+    let (Acknowledged { bytes, rtt_ns }, delivered) = match conn.flags.has(Flags::TRACKED) {
+        true => {
+            conn.snd_una = segment.ack;
+            let acked = loss::acknowledge(conn, cold, segment, ctx);
+            (settle(conn, segment, advance, acked, ctx), acked.delivered)
+        }
+        false => (acknowledge(conn, segment, ctx), advance),
+    };
     if conn.flags.has(Flags::TAKEN_BACK) {
         given_back(conn, cold, ctx);
     }
     if conn.flags.has(Flags::UNDO) {
-        spurious::on_ack(conn, cold, segment, acked, ctx);
+        spurious::on_ack(conn, cold, segment, advance, ctx);
     }
-    if newreno::on_ack(conn, cold, acked, flight_before) == Action::RetransmitFirst {
-        output::retransmit_first(conn, cold, ctx);
+    let tells = conn.flags.has(Flags::SACK) && !segment.sack_blocks.is_empty();
+    if tells && conn.flight() > 0 {
+        loss::track(conn, cold);
+    }
+    if conn.flags.has(Flags::TRACKED) {
+        let news = News { advance, delivered, is_duplicate: false, flight_before, rtt_ns };
+        loss::on_ack(conn, cold, segment, news, ctx);
+    } else if loss::is_in_use(conn, flight_before) {
+        loss::grow(conn, cold, advance, rtt_ns, ctx);
     }
     window_opened(place, conn, cold, bytes, ctx);
 }
 
-/// Moves SND.UNA to SEG.ACK, with what follows from it for the send queue, the round-trip time and
-/// the retransmission timer. Answers the payload bytes that are newly acknowledged.
+/// What an acknowledgment brought.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Acknowledged {
+    /// Payload bytes that are newly acknowledged.
+    pub bytes: u32,
+    /// The round trip that it ended, where it is one that counts.
+    pub rtt_ns: Option<u64>,
+}
+
+/// Moves SND.UNA to SEG.ACK, with what follows from it for the segments that are listed, the round-trip time and
+/// the retransmission timer.
 #[inline(always)]
-pub(crate) fn acknowledge(conn: &mut Conn, segment: &Segment, ctx: &mut Context<'_>) -> u32 {
-    let acked = (segment.ack - conn.snd_una) as u32;
+pub(crate) fn acknowledge(
+    conn: &mut Conn,
+    segment: &Segment,
+    ctx: &mut Context<'_>,
+) -> Acknowledged {
+    let advance = (segment.ack - conn.snd_una) as u32;
     conn.snd_una = segment.ack;
-    let (controls, last) = release_acked(conn, ctx);
-    if let Some(Sent { at_ns, once }) = last {
-        match once {
-            true => rtt::sample(conn, ctx.now.as_nanos().saturating_sub(at_ns)),
-            false => rtt::sample_by_timestamp(conn, segment, at_ns, ctx),
+    let acked = release_acked(conn, ctx);
+    settle(conn, segment, advance, acked, ctx)
+}
+
+/// The round-trip time and the retransmission timer after an acknowledgment of `advance` bytes.
+#[inline(always)]
+fn settle(
+    conn: &mut Conn,
+    segment: &Segment,
+    advance: u32,
+    acked: Acked,
+    ctx: &mut Context<'_>,
+) -> Acknowledged {
+    let mut rtt_ns = None;
+    if let Some(at_ns) = acked.last_ns {
+        if acked.again {
+            rtt::sample_by_timestamp(conn, segment, at_ns, ctx);
+        } else {
+            let sample_ns = ctx.now.as_nanos().saturating_sub(at_ns);
+            rtt_ns = Some(sample_ns);
+            rtt::sample(conn, sample_ns);
         }
     }
     // RFC 6298 §5.2 and §5.3.
@@ -155,70 +202,50 @@ pub(crate) fn acknowledge(conn: &mut Conn, segment: &Segment, ctx: &mut Context<
     } else {
         output::arm_retransmission(conn, ctx);
     }
-    acked - controls.min(acked)
+    Acknowledged { bytes: advance - acked.controls.min(advance), rtt_ns }
 }
 
-/// When one of the segments that an acknowledgment covers was last sent.
-#[derive(Clone, Copy)]
-struct Sent {
-    /// The latest of their transmissions.
-    at_ns: u64,
-    /// Whether none of them was sent twice (Karn's algorithm).
-    once: bool,
-}
-
-/// Frees the segments that are acknowledged. Answers how many SYN and FIN were among them, and when the last of them
-/// was sent.
+/// Frees the listed segments that are acknowledged.
 #[inline(always)]
-fn release_acked(conn: &mut Conn, ctx: &mut Context<'_>) -> (u32, Option<Sent>) {
+fn release_acked(conn: &mut Conn, ctx: &mut Context<'_>) -> Acked {
     // Nearly always one segment of data, and all of it.
     if let Some(meta) = conn.sent.front()
         && SeqNumber(meta.seq) + meta.len as u32 == conn.snd_una
         && !TcpFlags(meta.flags).intersects(TcpFlags::SYN.union(TcpFlags::FIN))
         && let Some(retained) = conn.sent.pop()
     {
+        conn.listed = conn.listed.wrapping_sub(1);
         ctx.pool.release(retained);
-        return (0, Some(Sent { at_ns: meta.sent_at_ns, once: meta.transmissions == 1 }));
+        let (last_ns, again) = (Some(meta.sent_at_ns), meta.transmissions != 1);
+        return Acked { last_ns, again, ..Acked::default() };
     }
     release_any(conn, ctx)
 }
 
 /// As [`release_acked`], for any number of any kind.
 #[inline(never)]
-fn release_any(conn: &mut Conn, ctx: &mut Context<'_>) -> (u32, Option<Sent>) {
+fn release_any(conn: &mut Conn, ctx: &mut Context<'_>) -> Acked {
     let una = conn.snd_una;
-    let (mut controls, mut last, mut once) = (0, None::<u64>, true);
+    let mut acked = Acked::default();
     while let Some(meta) = conn.sent.front() {
         let seq = SeqNumber(meta.seq);
         let len = sequence_len(&meta);
         if (seq + len).after(una) {
             if seq.before(una) {
-                trim_front(conn, una);
+                // It was acknowledged in part, by a peer that cut it.
+                conn.sent.with_front(|retained| trim(retained, (una - seq) as u16));
             }
             break;
         }
-        controls += len - meta.len as u32;
-        once &= meta.transmissions == 1;
-        last = last.max(Some(meta.sent_at_ns));
+        acked.controls += len - meta.len as u32;
+        acked.again |= meta.transmissions != 1;
+        acked.last_ns = acked.last_ns.max(Some(meta.sent_at_ns));
         if let Some(retained) = conn.sent.pop() {
+            conn.listed = conn.listed.wrapping_sub(1);
             ctx.pool.release(retained);
         }
     }
-    (controls, last.map(|at_ns| Sent { at_ns, once }))
-}
-
-/// A segment was acknowledged in part, by a peer that cut it.
-#[cold]
-fn trim_front(conn: &mut Conn, una: SeqNumber) {
-    conn.sent.with_front(|retained| {
-        let mut meta = retained.meta();
-        let cut = (una - SeqNumber(meta.seq)).clamp(0, meta.len as i32) as u16;
-        retained.trim_front(cut as usize);
-        meta.seq = meta.seq.wrapping_add(cut as u32);
-        meta.len -= cut;
-        meta.payload_sum = Sum::of(retained.payload()).to_bits();
-        retained.set_meta(meta);
-    });
+    acked
 }
 
 /// Sends what now may be sent, and tells the application of its acknowledged bytes and its window.
@@ -229,14 +256,19 @@ fn window_opened(
     bytes: u32,
     ctx: &mut Context<'_>,
 ) {
-    let grew = conn.update_edge();
+    let arrived = match &cold.recovery {
+        Some(recovery) => recovery.arrived(conn.flight(), conn.mss),
+        None => 0,
+    };
+    let grew = conn.update_edge(arrived);
     if grew && conn.flags.has(Flags::PERSIST) && !conn.flags.has(Flags::UNSENT) {
         // The application may send again: nothing is left to be probed for.
         conn.flags.clear(Flags::PERSIST.and(Flags::RTX_ARMED));
         conn.backoff = 0;
     }
-    if conn.flags.has(Flags::UNSENT.and(Flags::TIMEOUT_RECOVERY)) {
-        output::pump(place, conn, cold, ctx);
+    if conn.flags.has(Flags::UNSENT.and(Flags::TRACKED)) {
+        send_queue::pump(place, conn, cold, ctx);
+        loss::untrack(conn, cold);
     }
     let telling = conn.flags.has(Flags::ACCEPTED) && conn.state.may_send();
     if telling && (bytes > 0 || grew) {

@@ -7,7 +7,7 @@ use wire::{Sum, TcpFlags};
 
 use super::conn::{Cold, Conn, Flags, Place, State};
 use super::group::FlowGroup;
-use super::{close, output, receive};
+use super::{announce, close, output, receive, send_queue};
 use crate::context::Context;
 
 /// Tells the application that a call failed.
@@ -59,9 +59,10 @@ pub(crate) fn sendv(
     let mut credit = conn.credit();
     let mss = conn.mss as usize;
     let (mut accepted, mut trimmed) = (0, false);
-    for (mut mbuf, mut sum) in payloads {
-        if trimmed || credit == 0 {
-            trimmed = true;
+    let mut payloads = payloads.peekable();
+    while let Some((mut mbuf, mut sum)) = payloads.next() {
+        if trimmed || credit == 0 || mbuf.is_empty() {
+            trimmed |= !mbuf.is_empty();
             ctx.pool.free(mbuf);
             continue;
         }
@@ -72,10 +73,13 @@ pub(crate) fn sendv(
         }
         credit -= mbuf.len() as u32;
         accepted += mbuf.len() as u32;
+        // A message's last segment asks for its delivery.
+        let is_last = credit == 0 || payloads.peek().is_none();
+        let flags = if is_last { TcpFlags::PSH } else { TcpFlags::NONE };
         if mbuf.len() <= mss {
-            output::enqueue(place, conn, cold, mbuf, TcpFlags::PSH, sum, ctx);
+            send_queue::enqueue(place, conn, cold, mbuf, flags, sum, ctx);
         } else {
-            output::enqueue_long(place, conn, cold, mbuf, sum, ctx);
+            send_queue::enqueue_long(place, conn, cold, mbuf, flags, sum, ctx);
         }
     }
     if trimmed {
@@ -98,7 +102,7 @@ pub(crate) fn recv_done(
     if conn.flags.has(Flags::HELD) {
         receive::trim_held(place, conn, cold, ctx);
     }
-    if conn.state.may_receive() && output::window_update_due(conn, cold, ctx.shared) {
+    if conn.state.may_receive() && announce::window_update_due(conn, cold, ctx.shared) {
         conn.flags.set(Flags::ACK_NOW);
         output::note_pending(conn, place, ctx);
     }

@@ -6,7 +6,7 @@ use wire::{SeqNumber, Sum, TcpFlags};
 use super::conn::{Conn, Flags, State};
 use super::fields::Segment;
 use super::group::{FlowGroup, TimeWait};
-use super::{listen, output};
+use super::{listen, output, send_queue};
 use crate::context::{Asker, Context};
 use crate::ticks::Ticks;
 use crate::wheel::TICK_SHIFT;
@@ -62,7 +62,7 @@ pub(crate) fn send_fin(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) 
         Ok(mbuf) => {
             group.slots.hot(slot).flags.clear(Flags::FIN_WANTED);
             let (place, conn, cold) = group.at(slot);
-            output::enqueue(place, conn, cold, mbuf, TcpFlags::FIN, Sum::ZERO, ctx);
+            send_queue::enqueue(place, conn, cold, mbuf, TcpFlags::FIN, Sum::ZERO, ctx);
         }
         Err(mem::Exhausted) => {
             let conn = group.slots.hot(slot);
@@ -77,9 +77,7 @@ pub(crate) fn send_fin(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) 
 /// Our FIN has been made and acknowledged.
 #[inline]
 fn fin_acknowledged(conn: &Conn) -> bool {
-    conn.snd_una == conn.snd_end
-        && !conn.flags.has(Flags::FIN_WANTED.and(Flags::UNSENT))
-        && conn.sent.is_empty()
+    conn.snd_una == conn.snd_end && !conn.flags.has(Flags::FIN_WANTED.and(Flags::UNSENT))
 }
 
 /// State changes that an acknowledgment brings. Answers whether the segment's data still matters.

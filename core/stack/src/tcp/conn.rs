@@ -6,7 +6,9 @@ use domain::{Cookie, Handle};
 use mem::{MbufQueue, RetainedQueue};
 use wire::{FlowKey, SeqNumber};
 
+use super::congestion::Congestion;
 use super::reassembly::Reassembly;
+use super::recovery::Recovery;
 use crate::shared::FLOW_GROUPS;
 use crate::wheel::TimerEntries;
 
@@ -84,9 +86,9 @@ impl Flags {
     pub const UNDELIVERED: Self = Self(1 << 9);
     /// Cold: segments wait for a gap to be filled.
     pub const OUT_OF_ORDER: Self = Self(1 << 10);
-    /// Fast recovery (RFC 6582), up to cold `recover`.
+    /// Fast recovery (RFC 6675 §5), up to `recover` of cold `recovery`.
     pub const RECOVERY: Self = Self(1 << 11);
-    /// Recovery from a time-out: cold `resend` walks from `snd_una` to `recover`.
+    /// Recovery from a time-out, up to the same.
     pub const TIMEOUT_RECOVERY: Self = Self(1 << 12);
     /// The window is closed and probed (RFC 9293 §3.8.6.1).
     pub const PERSIST: Self = Self(1 << 13);
@@ -96,16 +98,28 @@ impl Flags {
     pub const ACTIVE: Self = Self(1 << 15);
     /// Cold: at `answered_at` a segment was answered that needed no answer for the connection's sake.
     pub const ANSWERED: Self = Self(1 << 16);
-    /// Cold: `undo` has what a time-out changed, which may turn out to be spurious (RFC 3522).
+    /// `undo` of cold `recovery` has what a recovery changed, which may turn out to be spurious (RFC 3522).
     pub const UNDO: Self = Self(1 << 17);
     /// New data was sent after a time-out, to find out whether it was spurious (RFC 5682 §2.1, step 2b).
     pub const FRTO: Self = Self(1 << 18);
-    /// A silent peer is asked for a sign of life.
-    pub const KEEPALIVE: Self = Self(1 << 21);
-    /// The application closed the connection: what comes for it is not read.
-    pub const CLOSED: Self = Self(1 << 20);
     /// A time-out found the window taken back: what was in flight is lost.
     pub const TAKEN_BACK: Self = Self(1 << 19);
+    /// The application closed the connection: what comes for it is not read.
+    pub const CLOSED: Self = Self(1 << 20);
+    /// A silent peer is asked for a sign of life.
+    pub const KEEPALIVE: Self = Self(1 << 21);
+    /// Both ends agreed on selective acknowledgments (RFC 2018 §2).
+    pub const SACK: Self = Self(1 << 22);
+    /// Cold: what was sent is on the scoreboard of `recovery`, and `sent` is empty.
+    pub const TRACKED: Self = Self(1 << 23);
+    /// `rtx_at` is when a tail loss is probed for (RFC 8985 §7), before the retransmission timer.
+    pub const PROBE: Self = Self(1 << 24);
+    /// `rtx_at` is when segments that others overtook count as lost (RFC 8985 §6.2, step 5).
+    pub const REORDER_TIMER: Self = Self(1 << 25);
+    /// The path has been seen to reorder segments (RFC 8985 §6.2, step 3).
+    pub const REORDERS: Self = Self(1 << 26);
+    /// A segment came in this batch that had come before: the next acknowledgment says which (RFC 2883).
+    pub const DUPLICATE: Self = Self(1 << 27);
 
     /// Whether any bit of `other` is set.
     #[inline]
@@ -187,8 +201,8 @@ pub struct Conn {
     pub snd_wscale: u8,
     /// Shift of the windows that we announce.
     pub rcv_wscale: u8,
-    /// Duplicate acknowledgments in a row (RFC 5681 §2).
-    pub dup_acks: u8,
+    /// Segments in `sent`, at most [`MAX_LISTED`].
+    pub listed: u8,
     /// Payload bytes of the largest segment received, in units of 64, rounded down; at first those of [`DEFAULT_MSS`].
     pub rcv_mss_64: u8,
     /// Payload bytes of a full segment.
@@ -232,9 +246,13 @@ pub struct Conn {
     pub rtx_at: u32,
     /// When the peer last sent an acceptable segment, in ticks of the timestamp clock.
     pub heard_at: u32,
-    /// Segments sent and not acknowledged, in sequence.
+    /// Segments sent and not acknowledged, in sequence: as long as they are few and none seems to be missing.
     pub(crate) sent: RetainedQueue,
 }
+
+/// Segments that are listed in [`Conn::sent`] at most: more are tracked on a scoreboard, whose bookkeeping lies together in
+/// memory.
+pub(crate) const MAX_LISTED: u8 = 64;
 
 const _: () = assert!(size_of::<Conn>() == 128);
 const _: () = assert!(core::mem::offset_of!(Conn, snd_una) == 64);
@@ -256,15 +274,6 @@ impl Conn {
     }
 }
 
-/// What a time-out has changed, to be restored where it was spurious.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Undo {
-    /// Slow start threshold before, at least what was in flight (RFC 4015 §3.2, pipe_prev).
-    pub ssthresh: u32,
-    /// Our timestamp in the first segment that was sent again (RFC 3522 §3.2, RetransmitTS).
-    pub timestamp: u32,
-}
-
 /// What only unusual segments touch.
 #[derive(Debug, Default)]
 pub struct Cold {
@@ -276,18 +285,12 @@ pub struct Cold {
     pub held_buffers: u16,
     /// See [`Flags::ANSWERED`]; low bits of the timestamp clock.
     pub answered_at: u16,
-    /// End of what is being recovered (RFC 6582 "recover").
-    pub recover: SeqNumber,
-    /// Next to be sent again after a time-out.
-    pub resend: SeqNumber,
     /// End of the data that the peer has left unacknowledged since `stalled_since`.
     pub stalled_until: SeqNumber,
     /// Low bits of the tick since which it has; meaningful while a timer that fired has found no progress.
     pub stalled_since: u32,
     /// Time-outs in a row that have brought no progress.
     pub retries: u8,
-    /// See [`Flags::UNDO`].
-    pub(crate) undo: Undo,
     /// The peer's FIN came and the application has not been told.
     pub eof_untold: bool,
     /// The connection has ended in order, and the application is told behind what it has not been
@@ -302,6 +305,10 @@ pub struct Cold {
     /// Segments accepted from the application that the window has had no room for.
     pub(crate) unsent: RetainedQueue,
     pub(crate) reassembly: Option<Box<Reassembly>>,
+    /// Segments that were sent, where they are many or some seem to be missing ([`Flags::TRACKED`]).
+    pub(crate) recovery: Option<Box<Recovery>>,
+    /// What congestion control remembers, once the window has been in full use.
+    pub(crate) congestion: Option<Box<Congestion>>,
 }
 
 impl Conn {
@@ -324,10 +331,11 @@ impl Conn {
     }
 
     /// Moves the edge that the application was told of, which never goes back: what was promised
-    /// is accepted even if the congestion window shrinks meanwhile. Answers whether it moved.
-    #[inline]
-    pub fn update_edge(&mut self) -> bool {
-        let edge = self.snd_una + self.cwnd.min(self.snd_wnd);
+    /// is accepted even if the congestion window shrinks meanwhile. `arrived`: bytes in flight that do not count against
+    /// the congestion window. Answers whether it moved.
+    #[inline(always)]
+    pub fn update_edge(&mut self, arrived: u32) -> bool {
+        let edge = self.snd_una + (self.cwnd + arrived).min(self.snd_wnd);
         let grew = edge.after(self.snd_edge);
         if grew {
             self.snd_edge = edge;

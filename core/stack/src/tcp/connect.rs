@@ -4,11 +4,11 @@ use domain::{ConnectError, Cookie, EventRecord};
 use mem::Want;
 use wire::{Endpoint, FlowKey, Sum, TcpFlags};
 
+use super::congestion::initial_window;
 use super::conn::{Flags, State};
 use super::group::FlowGroup;
 use super::isn::keyed_hash;
-use super::newreno::initial_window;
-use super::{close, listen, output};
+use super::{close, listen, send_queue};
 use crate::context::Context;
 use crate::shared::Shared;
 
@@ -90,5 +90,5 @@ pub(crate) fn open(
     conn.mss = ctx.shared.config.mss();
     conn.cwnd = initial_window(conn.mss);
     (conn.snd_una, conn.snd_nxt, conn.snd_end, conn.snd_edge) = (iss, iss, iss, iss);
-    output::enqueue(place, conn, cold, mbuf, TcpFlags::SYN, Sum::ZERO, ctx);
+    send_queue::enqueue(place, conn, cold, mbuf, TcpFlags::SYN, Sum::ZERO, ctx);
 }

@@ -3,10 +3,11 @@
 //!
 //! ```text
 //! sequence number   2 bits: the period, 3 bits: the MSS, rounded down, 27 bits: a keyed hash of all
-//! timestamp         its low 5 bits: the shift of the peer's windows, all of them set where there is none
+//! timestamp         its low 6 bits: the shift of the peer's windows, 31 where there is none, and before it whether it sends
+//!                   selective acknowledgments
 //! ```
 //!
-//! A peer without timestamps goes without scaled windows. Of 2^28 guesses one opens a connection: of 2^32 numbers, those of
+//! A peer without timestamps goes without scaled windows and selective acknowledgments. Of 2^28 guesses one opens a connection: of 2^32 numbers, those of
 //! two periods and eight MSS are taken.
 
 use core::hash::Hasher;
@@ -30,6 +31,8 @@ const MSS: [u16; 1 << MSS_BITS] = [64, 536, 1024, 1220, 1360, 1440, 1460, 8960];
 /// Low bits of the timestamp.
 const SCALE_BITS: u32 = 5;
 const NO_SCALE: u32 = (1 << SCALE_BITS) - 1;
+const SACK: u32 = 1 << SCALE_BITS;
+const OPTIONS: u32 = SACK | NO_SCALE;
 
 /// The period of a moment.
 fn period(now: Instant) -> u64 {
@@ -51,13 +54,14 @@ pub(crate) fn bake(
     let index = MSS.iter().rposition(|&mss| mss <= handshake.mss).unwrap_or(0);
     handshake.iss = sequence_number(index as u32, period(now), handshake.irs, flow, secret);
     let Some(_) = handshake.ts_recent else {
-        handshake.window_scale = None;
+        (handshake.window_scale, handshake.sack) = (None, false);
         return 0;
     };
     let scale = handshake.window_scale.map_or(NO_SCALE, u32::from);
-    let stamp = timestamp & !NO_SCALE | scale;
+    let sack = if handshake.sack { SACK } else { 0 };
+    let stamp = timestamp & !OPTIONS | sack | scale;
     // Later ones must not look older than this one.
-    if stamp > timestamp { stamp.wrapping_sub(NO_SCALE + 1) } else { stamp }
+    if stamp > timestamp { stamp.wrapping_sub(OPTIONS + 1) } else { stamp }
 }
 
 /// The handshake that a cookie was made of, if `segment` acknowledges one.
@@ -69,13 +73,15 @@ pub(crate) fn unbake(segment: &Segment, now: Instant, secret: &IsnSecret) -> Opt
     if !is_of(period) && !is_of(period.wrapping_sub(1)) {
         return None;
     }
-    let scale = segment.timestamp.map_or(NO_SCALE, |stamp| stamp.echo & NO_SCALE);
+    let options = segment.timestamp.map_or(NO_SCALE, |stamp| stamp.echo & OPTIONS);
+    let scale = options & NO_SCALE;
     Some(Handshake {
         iss,
         irs,
         mss: MSS[index as usize],
         window_scale: (scale != NO_SCALE).then_some(scale.min(14) as u8),
         ts_recent: segment.timestamp.map(|stamp| stamp.value),
+        sack: options & SACK != 0,
     })
 }
 
@@ -119,6 +125,7 @@ mod tests {
             payload_len: 0,
             timestamp: handshake.ts_recent.map(|value| Timestamp { value: value + 1, echo: stamp }),
             syn: SynOptions::default(),
+            sack_blocks: wire::SackBlocks::EMPTY,
         }
     }
 
@@ -129,6 +136,7 @@ mod tests {
             irs in any::<u32>(),
             timestamp in any::<u32>(),
             window_scale in prop::option::of(0..15u8),
+            sack in any::<bool>(),
             peer_stamp in prop::option::of(0..u32::MAX),
             millis in 0..1_000_000u64,
             later in 0..68_000u64,
@@ -140,17 +148,19 @@ mod tests {
                 mss,
                 window_scale,
                 ts_recent: peer_stamp,
+                sack,
             };
             let mut baked = offered;
             let now = Instant::from_millis(millis);
             let stamp = bake(&mut baked, flow(5), (now, timestamp), &secret);
             if peer_stamp.is_some() {
-                prop_assert!((0..64).contains(&timestamp.wrapping_sub(stamp)));
+                prop_assert!((0..128).contains(&timestamp.wrapping_sub(stamp)));
             }
             let at = now + core::time::Duration::from_millis(later);
             let found = unbake(&acknowledgment(&baked, stamp), at, &secret).expect("a cookie");
             prop_assert!(may_come_back(now, at));
             prop_assert!(found.mss <= mss && (mss < 536 || 2 * found.mss > mss.min(1_460)));
+            prop_assert_eq!(found.sack, sack && peer_stamp.is_some());
             prop_assert_eq!(found.window_scale, window_scale.filter(|_| peer_stamp.is_some()));
             prop_assert_eq!(found.ts_recent, peer_stamp.map(|stamp| stamp + 1));
         }

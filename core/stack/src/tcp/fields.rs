@@ -1,6 +1,6 @@
 //! The fields of a received segment.
 
-use wire::{Endpoint, FlowKey, SeqNumber, TcpFlags, Timestamp};
+use wire::{Endpoint, FlowKey, SackBlocks, SeqNumber, TcpFlags, Timestamp};
 
 /// What a received segment says. Its payload is the mbuf beside it.
 #[derive(Clone, Copy, Debug)]
@@ -16,6 +16,8 @@ pub(crate) struct Segment {
     pub timestamp: Option<Timestamp>,
     /// Only read where SYN is set.
     pub syn: SynOptions,
+    /// What the peer has, and lacks others before it (RFC 2018).
+    pub sack_blocks: SackBlocks,
 }
 
 /// Options that only a SYN carries.
@@ -23,6 +25,7 @@ pub(crate) struct Segment {
 pub(crate) struct SynOptions {
     pub mss: Option<u16>,
     pub window_scale: Option<u8>,
+    pub sack_permitted: bool,
 }
 
 impl Segment {

@@ -239,7 +239,14 @@ impl FlowGroup {
         if let Some(mut reassembly) = cold.reassembly.take() {
             reassembly.clear(pool);
         }
+        while let Some(recovery) = &mut cold.recovery
+            && let Some(segment) = recovery.board.pop()
+        {
+            pool.release(segment);
+        }
         *cold = Cold::default();
+        conn.listed = 0;
+        conn.flags.clear(Flags::TRACKED);
         conn.rcv_used = 0;
     }
 

@@ -8,11 +8,11 @@ use domain::EventRecord;
 use mem::Mbuf;
 use wire::{FlowKey, SeqNumber, TcpFlags, TcpOptions, TcpRepr, Timestamp};
 
+use super::congestion::initial_window;
 use super::conn::{Conn, Flags, State};
 use super::fields::Segment;
 use super::group::FlowGroup;
 use super::handshake::{Due, HalfOpen, Handshake, RETRIES};
-use super::newreno::initial_window;
 use super::output::{ANSWER_INTERVAL, TIMESTAMP_BYTES, send_unowned};
 use super::{output, rtt};
 use crate::context::Context;
@@ -30,6 +30,7 @@ pub(crate) fn syn_ack(
         mss: Some(shared.config.receive_mss()),
         window_scale: handshake.window_scale.map(|_| shared.window_scale),
         timestamp: handshake.ts_recent.map(|echo| Timestamp { value: timestamp, echo }),
+        sack_permitted: handshake.sack,
         ..TcpOptions::NONE
     };
     send(handshake, flow, handshake.iss, TcpFlags::SYN.union(TcpFlags::ACK), options, ctx)
@@ -249,6 +250,9 @@ pub(crate) fn adopt(conn: &mut Conn, handshake: &Handshake, is_repeated: bool, c
         conn.flags.set(Flags::TIMESTAMPS);
         conn.ts_recent = ts_recent;
         conn.mss -= TIMESTAMP_BYTES as u16;
+    }
+    if handshake.sack {
+        conn.flags.set(Flags::SACK);
     }
     if let Some(scale) = handshake.window_scale {
         (conn.snd_wscale, conn.rcv_wscale) = (scale, shared.window_scale);

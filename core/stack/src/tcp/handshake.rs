@@ -35,6 +35,8 @@ pub(crate) struct Handshake {
     pub window_scale: Option<u8>,
     /// The peer's timestamp; `None`: neither end sends them.
     pub ts_recent: Option<u32>,
+    /// Whether both ends take selective acknowledgments.
+    pub sack: bool,
 }
 
 impl Handshake {
@@ -46,6 +48,7 @@ impl Handshake {
             mss: segment.syn.mss.unwrap_or(DEFAULT_MSS).max(MIN_MSS),
             window_scale: segment.syn.window_scale,
             ts_recent: segment.timestamp.map(|stamp| stamp.value),
+            sack: segment.syn.sack_permitted,
         }
     }
 }

@@ -1,86 +1,21 @@
 //! Sending: segments with headers written in place, acknowledgments, window updates.
 
-use mem::{Mbuf, Retained, TxMeta, Want};
+use mem::{Mbuf, Retained, TxMeta};
 use wire::{
-    EtherType, EthernetRepr, Ipv4Addr, Ipv4Repr, MacAddr, Protocol, SeqNumber, Sum, TcpFlags,
-    TcpOptions, TcpRepr, Timestamp,
+    EtherType, EthernetRepr, Ipv4Addr, Ipv4Repr, MacAddr, Protocol, SackBlocks, SeqNumber, Sum,
+    TcpFlags, TcpOptions, TcpRepr, Timestamp,
 };
 
+use super::announce::{announce_window, receive_room};
 use super::conn::{Cold, Conn, Flags, Place, State};
 use super::fields;
 use super::group::FlowGroup;
-use super::newreno::send_window;
 use super::rtt::rto_ticks;
 use crate::context::{Asker, Context, LINK_AND_IP};
 use crate::shared::Shared;
 
 /// Bytes of NOP NOP TIMESTAMP.
 pub(crate) const TIMESTAMP_BYTES: usize = 12;
-
-/// The receive window of a connection: the configured one, as far as the window field can say it
-/// with the scale that was agreed on (RFC 7323 §2.3).
-#[inline]
-fn receive_window(conn: &Conn, shared: &Shared) -> u32 {
-    shared.config.receive_window_bytes.min((u16::MAX as u32) << conn.rcv_wscale)
-}
-
-/// Bytes that may be received now, whatever was announced.
-#[inline]
-fn receive_room(conn: &Conn, cold: &Cold, shared: &Shared) -> u32 {
-    let undelivered = if conn.flags.has(Flags::UNDELIVERED) { undelivered_bytes(cold) } else { 0 };
-    receive_window(conn, shared).saturating_sub(conn.rcv_used + undelivered)
-}
-
-/// A function of its own: the compiler would load the number for every reply and then choose, which
-/// with many connections waits for memory.
-#[cold]
-#[inline(never)]
-fn undelivered_bytes(cold: &Cold) -> u32 {
-    core::hint::black_box(cold).undelivered_bytes
-}
-
-/// Moves the announced edge as far as there is room for, unless that were a silly window
-/// (RFC 9293 §3.8.6.2.2), and answers the window field.
-#[inline(always)]
-pub(crate) fn announce_window(conn: &mut Conn, cold: &Cold, shared: &Shared) -> u16 {
-    let (left, mss) = (conn.rcv_adv - conn.rcv_nxt, conn.mss as i32);
-    // Where more is open than the largest window less a segment, no segment can have come free; and
-    // two segments open say that a segment is no more than half of this window.
-    let open = left >= 2 * mss && shared.config.receive_window_bytes as i32 - left < mss;
-    if !open {
-        move_edge(conn, cold, shared);
-    }
-    let window = (conn.rcv_adv - conn.rcv_nxt).max(0) as u32;
-    (window >> conn.rcv_wscale).min(u16::MAX as u32) as u16
-}
-
-fn move_edge(conn: &mut Conn, cold: &Cold, shared: &Shared) {
-    let edge = conn.rcv_nxt + receive_room(conn, cold, shared);
-    let grown = edge - conn.rcv_adv;
-    if grown > 0 && grown as u32 >= silly_window(conn, shared) {
-        conn.rcv_adv = edge;
-    }
-}
-
-#[inline]
-fn silly_window(conn: &Conn, shared: &Shared) -> u32 {
-    (conn.mss as u32).min(receive_window(conn, shared) / 2)
-}
-
-/// Whether so much room came free that the peer should hear of it at once. Never where the edge
-/// would stay: an acknowledgment that says nothing new looks like a loss to the peer.
-#[inline]
-pub(crate) fn window_update_due(conn: &Conn, cold: &Cold, shared: &Shared) -> bool {
-    let left = conn.rcv_adv - conn.rcv_nxt;
-    if left > shared.config.receive_window_bytes as i32 / 2 && left >= 2 * conn.mss as i32 {
-        // Most of the window is open as it is, so less than half of it can have grown.
-        return false;
-    }
-    let half = receive_window(conn, shared) as i32 / 2;
-    let grown = (conn.rcv_nxt + receive_room(conn, cold, shared)) - conn.rcv_adv;
-    let worth_it = grown >= silly_window(conn, shared).max(1) as i32;
-    grown >= half.max(1) || (worth_it && left < 2 * conn.mss as i32)
-}
 
 /// What a segment says beside the connection's own state.
 #[derive(Clone, Copy)]
@@ -119,6 +54,7 @@ fn options_and_window(
     conn: &mut Conn,
     cold: &Cold,
     flags: TcpFlags,
+    payload_len: usize,
     ctx: &Context<'_>,
 ) -> (TcpOptions, u16) {
     let echo = if flags.contains(TcpFlags::ACK) { conn.ts_recent } else { 0 };
@@ -127,11 +63,35 @@ fn options_and_window(
         return syn_options_and_window(conn, cold, flags, timestamp, ctx);
     }
     let window = announce_window(conn, cold, ctx.shared);
-    if conn.flags.has(Flags::TIMESTAMPS) {
-        (TcpOptions::with_timestamp(timestamp), window)
-    } else {
-        (TcpOptions::NONE, window)
+    let mut options = match conn.flags.has(Flags::TIMESTAMPS) {
+        true => TcpOptions::with_timestamp(timestamp),
+        false => TcpOptions::NONE,
+    };
+    if tells_blocks(conn) {
+        options.sack_blocks = sack_blocks(conn, cold, payload_len, ctx);
+        // Each is told of once (RFC 2883 §4).
+        if payload_len == 0 || !options.sack_blocks.is_empty() {
+            conn.flags.clear(Flags::DUPLICATE);
+        }
     }
+    (options, window)
+}
+
+/// Whether an acknowledgment is to say which segments have come ahead of a gap, or twice.
+#[inline]
+fn tells_blocks(conn: &Conn) -> bool {
+    conn.flags.has(Flags::OUT_OF_ORDER.and(Flags::DUPLICATE)) && conn.flags.has(Flags::SACK)
+}
+
+/// What came twice (RFC 2883 §4), then what waits behind gaps (RFC 2018 §4), as far as there is room for it beside the payload.
+#[cold]
+fn sack_blocks(conn: &Conn, cold: &Cold, payload_len: usize, ctx: &Context<'_>) -> SackBlocks {
+    let room = usize::from(conn.mss).saturating_sub(payload_len + 4) / 8;
+    let twice = ctx.out.twice.iter().filter(|(flow, ..)| *flow == conn.flow);
+    let twice = twice.map(|&(_, left, right)| (left, right)).next_back();
+    let waiting = cold.reassembly.as_ref().map(|reassembly| reassembly.blocks());
+    let waiting = waiting.unwrap_or_default();
+    twice.into_iter().chain(waiting.as_slice().iter().copied()).take(room).collect()
 }
 
 #[cold]
@@ -149,6 +109,7 @@ fn syn_options_and_window(
         mss: Some(ctx.shared.config.receive_mss()),
         window_scale: scales.then_some(ctx.shared.window_scale),
         timestamp: (offers || conn.flags.has(Flags::TIMESTAMPS)).then_some(timestamp),
+        sack_permitted: offers || conn.flags.has(Flags::SACK),
         ..TcpOptions::NONE
     };
     let room = receive_room(conn, cold, ctx.shared).min(u16::MAX as u32);
@@ -165,7 +126,7 @@ pub(crate) fn acknowledged(conn: &mut Conn) {
 
 /// Sends one segment of the send queue, for the first time or again. Where the link address is
 /// not known yet, a copy waits for it.
-fn transmit(
+pub(crate) fn transmit(
     conn: &mut Conn,
     cold: &Cold,
     retained: &mut Retained,
@@ -182,7 +143,10 @@ fn transmit(
     let payload_sum = Sum::from_bits(meta.payload_sum);
     let (seq, payload_len) = (SeqNumber(meta.seq), retained.payload().len());
     let link = ctx.resolve_for(conn);
-    let (options, window) = options_and_window(conn, cold, flags, ctx);
+    let (options, window) = options_and_window(conn, cold, flags, payload_len, ctx);
+    // What there was no room for goes with an acknowledgment of its own.
+    let owes_blocks =
+        conn.flags.has(Flags::ACK_NOW) && tells_blocks(conn) && options.sack_blocks.is_empty();
     let segment = Segment { seq, flags, payload_len, payload_sum, options, window };
     let headers = LINK_AND_IP + TcpRepr::HEADER_LEN + segment.options.len();
     match link {
@@ -203,6 +167,9 @@ fn transmit(
         }
     }
     acknowledged(conn);
+    if owes_blocks {
+        conn.flags.set(Flags::ACK_NOW);
+    }
     ctx.stats.tcp_segments_out += 1;
     if meta.transmissions > 0 {
         ctx.stats.tcp_retransmissions += 1;
@@ -215,7 +182,9 @@ fn transmit(
         conn.flags.clear(Flags::PERSIST.and(Flags::RTX_ARMED));
         conn.backoff = 0;
     }
-    if !conn.flags.has(Flags::RTX_ARMED) {
+    if !conn.flags.has(Flags::RTX_ARMED) || conn.flags.has(Flags::PROBE) {
+        // Step 6 sees whether a probe is due before.
+        conn.flags.clear(Flags::PROBE);
         arm_retransmission(conn, ctx);
     }
     Ok(())
@@ -256,62 +225,6 @@ pub(crate) fn sequence_len(meta: &TxMeta) -> u32 {
     meta.len as u32 + flags.contains(TcpFlags::SYN) as u32 + flags.contains(TcpFlags::FIN) as u32
 }
 
-/// What is noted about a new segment at the end of the send queue.
-#[inline(always)]
-fn unsent_meta(conn: &Conn, mbuf: &Mbuf, flags: TcpFlags, sum: Sum) -> TxMeta {
-    TxMeta {
-        sent_at_ns: 0,
-        payload_sum: sum.to_bits(),
-        seq: conn.snd_end.0,
-        len: mbuf.len() as u16,
-        flags: flags.0,
-        transmissions: 0,
-    }
-}
-
-/// Takes a new segment into the send queue, and sends it where the windows allow.
-pub(crate) fn enqueue(
-    place: Place,
-    conn: &mut Conn,
-    cold: &mut Cold,
-    mbuf: Mbuf,
-    flags: TcpFlags,
-    sum: Sum,
-    ctx: &mut Context<'_>,
-) {
-    let meta = unsent_meta(conn, &mbuf, flags, sum);
-    let len = sequence_len(&meta);
-    conn.snd_end += len;
-    let mut retained = mbuf.retain(meta);
-    let fits = conn.flight() + len <= send_window(conn) || flags.contains(TcpFlags::SYN);
-    if !conn.flags.has(Flags::UNSENT) && fits && transmit(conn, cold, &mut retained, ctx).is_ok() {
-        conn.snd_nxt += len;
-        conn.sent.push(retained);
-    } else {
-        cold.unsent.push(retained);
-        conn.flags.set(Flags::UNSENT);
-    }
-    note_pending(conn, place, ctx);
-}
-
-/// As [`enqueue`], for a buffer that is longer than the peer's segments: it is cut when it is sent,
-/// so that want of memory delays it and refuses nothing.
-#[cold]
-pub(crate) fn enqueue_long(
-    place: Place,
-    conn: &mut Conn,
-    cold: &mut Cold,
-    mbuf: Mbuf,
-    sum: Sum,
-    ctx: &mut Context<'_>,
-) {
-    let meta = unsent_meta(conn, &mbuf, TcpFlags::PSH, sum);
-    conn.snd_end += meta.len as u32;
-    cold.unsent.push(mbuf.retain(meta));
-    conn.flags.set(Flags::UNSENT);
-    pump(place, conn, cold, ctx);
-}
-
 /// Has the connection looked at in step 6.
 #[inline]
 pub(crate) fn mark_pending(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
@@ -326,132 +239,6 @@ pub(crate) fn note_pending(conn: &mut Conn, place: Place, ctx: &mut Context<'_>)
         conn.flags.set(Flags::PENDING);
         ctx.out.pending.push(place);
     }
-}
-
-/// Sends again what a time-out declared lost, then what waits, as far as the windows allow.
-pub(crate) fn pump(place: Place, conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) {
-    if conn.flags.are(Flags::TIMEOUT_RECOVERY, Flags::TIMEOUT_RECOVERY.and(Flags::FRTO)) {
-        resend_lost(conn, cold, ctx);
-    }
-    if conn.flags.has(Flags::UNSENT) {
-        send_waiting(conn, cold, ctx);
-    }
-    note_pending(conn, place, ctx);
-}
-
-fn resend_lost(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) {
-    let mut sent = core::mem::take(&mut conn.sent);
-    let mut resend = cold.resend.max(conn.snd_una);
-    sent.for_each_while(|retained| {
-        let meta = retained.meta();
-        let seq = SeqNumber(meta.seq);
-        if seq.before(resend) {
-            return true;
-        }
-        let end = seq + sequence_len(&meta);
-        let in_window = (end - conn.snd_una) as u32 <= send_window(conn).max(conn.mss as u32);
-        if end.after(cold.recover) || !in_window {
-            return false;
-        }
-        let sent = transmit(conn, cold, retained, ctx).is_ok();
-        if sent {
-            resend = end;
-        }
-        sent
-    });
-    cold.resend = resend;
-    conn.sent = sent;
-}
-
-fn send_waiting(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) {
-    while let Some(meta) = cold.unsent.front() {
-        let len = sequence_len(&meta);
-        let room = send_room(conn, &meta);
-        // A buffer longer than the peer's segments is cut; so is one that a window smaller than a
-        // segment has no room for, where nothing is in flight that could open it.
-        let long = meta.len > conn.mss && (conn.mss as u32 <= room || conn.flight() == 0);
-        if len > room || long {
-            let cut = room.min(meta.len.min(conn.mss) as u32) as u16;
-            // Pieces take memory of their own: with some on their way, as much as others may.
-            let waits = conn.flight() > 0 && !(long && ctx.pool.allows(Want::Send));
-            if waits || cut == 0 || split_front(cold, cut, ctx).is_err() {
-                return;
-            }
-            continue;
-        }
-        let Some(mut retained) = cold.unsent.pop() else { return };
-        if transmit(conn, cold, &mut retained, ctx).is_err() {
-            cold.unsent.push_front(retained);
-            return;
-        }
-        conn.snd_nxt += len;
-        conn.sent.push(retained);
-    }
-    conn.flags.clear(Flags::UNSENT);
-}
-
-/// Makes two segments of the first waiting one, the first of `cut` payload bytes.
-fn split_front(cold: &mut Cold, cut: u16, ctx: &mut Context<'_>) -> Result<(), mem::Exhausted> {
-    let Some(mut second) = cold.unsent.pop() else { return Err(mem::Exhausted) };
-    let meta = second.meta();
-    let copied = ctx.pool.alloc().map(|mut mbuf| {
-        let front = &second.payload()[..(cut as usize).min(second.payload().len())];
-        let fits = mbuf.append(front).is_ok();
-        (mbuf, fits)
-    });
-    let mbuf = match copied {
-        Ok((mbuf, true)) => mbuf,
-        Ok((mbuf, false)) => {
-            ctx.pool.free(mbuf);
-            cold.unsent.push_front(second);
-            return Err(mem::Exhausted);
-        }
-        Err(exhausted) => {
-            cold.unsent.push_front(second);
-            return Err(exhausted);
-        }
-    };
-    ctx.stats.tx_payload_copies += 1;
-    let first_sum = Sum::of(mbuf.bytes()).to_bits();
-    let first = mbuf.retain(TxMeta {
-        payload_sum: first_sum,
-        len: cut,
-        flags: TcpFlags(meta.flags).difference(TcpFlags::FIN.union(TcpFlags::PSH)).0,
-        ..meta
-    });
-    second.trim_front(cut as usize);
-    second.set_meta(TxMeta {
-        payload_sum: Sum::of(second.payload()).to_bits(),
-        seq: meta.seq.wrapping_add(cut as u32),
-        len: meta.len - cut,
-        ..meta
-    });
-    cold.unsent.push_front(second);
-    cold.unsent.push_front(first);
-    Ok(())
-}
-
-/// With nothing in flight no acknowledgment will come: the closed window is probed by a timer. It is
-/// closed for us where segments wait, and for the application where it was told that it may send
-/// nothing: what it keeps back we do not see, and the peer's window update may be lost.
-#[inline]
-fn probe_if_stuck(conn: &mut Conn, ctx: &mut Context<'_>) {
-    let opening = !conn.state.is_synchronized();
-    if opening || conn.flight() > 0 || conn.flags.has(Flags::RTX_ARMED) {
-        return;
-    }
-    if conn.flags.has(Flags::UNSENT) || (conn.credit() == 0 && conn.state.may_send()) {
-        conn.flags.set(Flags::PERSIST);
-        conn.backoff = 0;
-        arm_retransmission(conn, ctx);
-    }
-}
-
-/// Sends the first unacknowledged segment again. Without room it stays lost until the timer fires.
-pub(crate) fn retransmit_first(conn: &mut Conn, cold: &Cold, ctx: &mut Context<'_>) {
-    let mut sent = core::mem::take(&mut conn.sent);
-    sent.with_front(|retained| transmit(conn, cold, retained, ctx));
-    conn.sent = sent;
 }
 
 /// The sequence number of a segment without payload: SND.NXT, unless the peer has taken back the window below it and would
@@ -473,7 +260,7 @@ pub(crate) fn send_bare(
     let link = ctx.resolve_for(conn);
     let mac = link.unwrap_or(MacAddr([0; 6]));
     let mut mbuf = ctx.alloc_frame()?;
-    let (options, window) = options_and_window(conn, cold, flags, ctx);
+    let (options, window) = options_and_window(conn, cold, flags, 0, ctx);
     let segment = Segment { seq, flags, payload_len: 0, payload_sum: Sum::ZERO, options, window };
     let headers = LINK_AND_IP + TcpRepr::HEADER_LEN + segment.options.len();
     let Ok(out) = mbuf.prepend(headers) else {
@@ -504,79 +291,6 @@ pub(crate) fn send_unowned(to: Ipv4Addr, repr: &TcpRepr, ctx: &mut Context<'_>) 
     true
 }
 
-/// Whether the first waiting segment would fit the windows: what it waited for was room towards the
-/// device, or memory.
-fn waits_for_the_device(conn: &Conn, cold: &Cold) -> bool {
-    let piece = |meta: &TxMeta| sequence_len(meta).min(conn.mss as u32);
-    cold.unsent.front().is_some_and(|meta| piece(&meta) <= send_room(conn, &meta))
-}
-
-/// Sequence space that the windows leave for a segment. A SYN goes before there are any.
-#[inline]
-fn send_room(conn: &Conn, meta: &TxMeta) -> u32 {
-    match TcpFlags(meta.flags).contains(TcpFlags::SYN) {
-        true => 1,
-        false => send_window(conn).saturating_sub(conn.flight()),
-    }
-}
-
-/// What step 6 has to look at, beside the timer.
-const UNSETTLED: Flags =
-    Flags::ACK_NOW.and(Flags::ACK_DUE).and(Flags::ACK_ARMED).and(Flags::UNSENT);
-
-/// Whether step 6 has nothing to do, as nearly always: a reply took the acknowledgment along, and the
-/// timer is set. `other`: flags for which the caller looks too.
-#[inline]
-pub(crate) fn is_settled(conn: &Conn, other: Flags, ctx: &Context<'_>) -> bool {
-    conn.flags.are(Flags::RTX_ARMED, Flags::RTX_ARMED.and(UNSETTLED).and(other))
-        && has_timer(conn, ctx)
-}
-
-/// Whether step 6 has nothing to do for a connection that nothing was sent on since it was last looked
-/// at: an acknowledgment came, and either all is acknowledged and the window open, or the timer is set.
-#[inline]
-pub(crate) fn is_at_rest(conn: &Conn, ctx: &Context<'_>) -> bool {
-    conn.flags.are(Flags::default(), UNSETTLED)
-        && match conn.flags.has(Flags::RTX_ARMED) {
-            true => has_timer(conn, ctx),
-            false => conn.flight() == 0 && conn.credit() > 0,
-        }
-}
-
-/// Whether the wheel will ask about when the retransmission timer is due, or before.
-#[inline]
-pub(crate) fn has_timer(conn: &Conn, ctx: &Context<'_>) -> bool {
-    conn.timer.covers(conn.rtx_at, ctx.shared.ticks.rto_slack)
-}
-
-/// Step 6 for one connection: acknowledges what no reply took along, or sets the timer for it.
-pub(crate) fn flush(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
-    let (place, conn, cold) = group.at(slot);
-    conn.flags.clear(Flags::PENDING);
-    if is_settled(conn, Flags::default(), ctx) {
-        return;
-    }
-    if conn.state == State::Closed {
-        return;
-    }
-    if conn.flags.has(Flags::UNSENT) && waits_for_the_device(conn, cold) {
-        pump(place, conn, cold, ctx);
-    }
-    if conn.flags.has(Flags::ACK_NOW) {
-        let seq = bare_seq(conn);
-        if send_bare(conn, cold, seq, TcpFlags::ACK, ctx).is_ok() {
-            ctx.stats.tcp_pure_acks_out += 1;
-        } else {
-            note_pending(conn, place, ctx);
-        }
-    } else if conn.flags.has(Flags::ACK_DUE) && !conn.flags.has(Flags::ACK_ARMED) {
-        conn.ack_at = (ctx.tick as u16).wrapping_add(ctx.shared.ticks.delayed_ack);
-        conn.flags.set(Flags::ACK_ARMED);
-    }
-    probe_if_stuck(conn, ctx);
-    group.schedule(slot, ctx);
-}
-
 /// Shortest time between two acknowledgments of segments that need none: about half a second.
 pub(crate) const ANSWER_INTERVAL: u32 = 477;
 
@@ -603,9 +317,27 @@ pub(crate) fn answer(
         conn.flags.set(Flags::ANSWERED);
         cold.answered_at = now;
     }
+    let end = segment.seq + segment.payload_len;
+    if end.before_eq(conn.rcv_nxt) {
+        note_twice(conn, segment.seq, end, ctx);
+    }
     conn.flags.set(Flags::ACK_NOW);
     note_pending(conn, place, ctx);
     true
+}
+
+/// Notes that what is from `left` to `right` came once more, for the next acknowledgment to tell (RFC 2883).
+#[cold]
+pub(crate) fn note_twice(
+    conn: &mut Conn,
+    left: SeqNumber,
+    right: SeqNumber,
+    ctx: &mut Context<'_>,
+) {
+    if conn.flags.has(Flags::SACK) && left.before(right) {
+        ctx.out.twice.push((conn.flow, left, right));
+        conn.flags.set(Flags::DUPLICATE);
+    }
 }
 
 /// A challenge ACK (RFC 5961): shows an honest peer our next numbers, and a blind attacker nothing.

@@ -5,16 +5,16 @@
 //! goes on: all questions that `segment`, `ack` and `receive` would ask are answered by one look at
 //! the flags. What it does is what they would do; the difference is what need not be asked.
 //!
-//! And the short way out, for the reply: `calls`, [`output::enqueue`] and [`output::transmit`] with what need not be asked
+//! And the short way out, for the reply: `calls`, [`send_queue::enqueue`] and [`output::transmit`] with what need not be asked
 //! left out in the same way.
 
 use mem::{Mbuf, TxMeta, Want};
 use wire::{ESTABLISHED_HEADERS_LEN, EstablishedFields, Sum, TcpFlags};
 
-use super::conn::{Cold, Conn, Flags, Place, State};
+use super::conn::{Cold, Conn, Flags, MAX_LISTED, Place, State};
 use super::fields::Segment;
 use super::group::FlowGroup;
-use super::{ack, calls, newreno, output, receive, segment};
+use super::{ack, announce, calls, loss, output, receive, segment, settle};
 use crate::context::Context;
 use crate::input::{cut_to_payload, established_segment};
 
@@ -25,11 +25,20 @@ const UNUSUAL: Flags = Flags::UNSENT
     .and(Flags::HELD)
     .and(Flags::UNDELIVERED)
     .and(Flags::OUT_OF_ORDER)
-    .and(Flags::RECOVERY)
-    .and(Flags::TIMEOUT_RECOVERY)
     .and(Flags::TAKEN_BACK)
+    .and(Flags::TRACKED)
+    .and(Flags::PROBE)
     .and(Flags::PERSIST)
     .and(Flags::FIN_WANTED);
+
+/// None may be set where a reply goes the short way out.
+const HINDERS: Flags = Flags::UNSENT
+    .and(Flags::PERSIST)
+    .and(Flags::HELD)
+    .and(Flags::OUT_OF_ORDER)
+    .and(Flags::DUPLICATE)
+    .and(Flags::TRACKED)
+    .and(Flags::PROBE);
 
 /// Delivers a frame of the form that established connections send. `slot` is, most likely, where its connection is.
 #[inline(always)]
@@ -134,11 +143,13 @@ fn take(
         conn.snd_wl1 = segment.seq;
     }
     if acked > 0 {
-        bytes = ack::acknowledge(conn, segment, ctx);
-        conn.dup_acks = 0;
-        newreno::grow(conn, acked, flight_before);
+        let acknowledged = ack::acknowledge(conn, segment, ctx);
+        bytes = acknowledged.bytes;
+        if loss::is_in_use(conn, flight_before) {
+            loss::grow(conn, cold, acked, acknowledged.rtt_ns, ctx);
+        }
     }
-    let grew = conn.update_edge();
+    let grew = conn.update_edge(0);
     // There is room for an event, and nothing waits to be told before: it was asked for.
     if segment.payload_len > 0 {
         receive::count_segment(conn, segment.payload_len);
@@ -149,7 +160,7 @@ fn take(
         ctx.event(ack::sent(place, conn, bytes));
     }
     // With many connections this one is out of the nearest cache again when step 6 comes.
-    if !output::is_at_rest(conn, ctx) {
+    if !settle::is_at_rest(conn, ctx) {
         output::note_pending(conn, place, ctx);
     }
 }
@@ -168,13 +179,11 @@ pub(crate) fn reply(
     given_back: u32,
     ctx: &mut Context<'_>,
 ) -> bool {
-    let usual = Flags::TIMESTAMPS.and(Flags::ACCEPTED);
-    let unusual = Flags::UNSENT.and(Flags::PERSIST).and(Flags::HELD);
     let len = mbuf.len();
     if given_back > conn.rcv_used
         || conn.state != State::Established
-        || !conn.flags.are(usual, usual.and(unusual))
-        || conn.dup_acks != 0
+        || !conn.flags.are(USUAL, USUAL.and(HINDERS))
+        || conn.listed >= MAX_LISTED
         || len > conn.mss as usize
         || len as u32 > conn.credit()
         || conn.flight() + len as u32 > conn.cwnd.min(conn.snd_wnd)
@@ -183,7 +192,7 @@ pub(crate) fn reply(
         return reply_by_calls(place, conn, cold, (mbuf, sum), given_back, ctx);
     }
     conn.rcv_used -= given_back;
-    let window = output::announce_window(conn, cold, ctx.shared);
+    let window = announce::announce_window(conn, cold, ctx.shared);
     let sent_at_ns = ctx.now.as_nanos();
     let Some(template) = ctx.template(conn) else {
         return reply_by_calls(place, conn, cold, (mbuf, sum), 0, ctx);
@@ -216,6 +225,7 @@ pub(crate) fn reply(
     };
     ctx.out.frames.push(frame);
     conn.sent.push(retained);
+    conn.listed += 1;
     conn.snd_end += len as u32;
     conn.snd_nxt = conn.snd_end;
     output::acknowledged(conn);
@@ -225,7 +235,7 @@ pub(crate) fn reply(
         output::arm_retransmission(conn, ctx);
     }
     // Also where it was armed before: an acknowledgment may have moved it to before the wheel's entry.
-    if !output::has_timer(conn, ctx) {
+    if !settle::has_timer(conn, ctx) {
         output::note_pending(conn, place, ctx);
     }
     conn.rcv_used == 0

@@ -6,7 +6,7 @@
 use alloc::vec::Vec;
 
 use mem::{Mbuf, Pool};
-use wire::SeqNumber;
+use wire::{MAX_SACK_BLOCKS, SackBlocks, SeqNumber};
 
 /// Segments that may wait on one connection.
 pub(crate) const MAX_SEGMENTS: usize = 256;
@@ -18,6 +18,8 @@ pub(crate) struct Reassembly {
     segments: Vec<(SeqNumber, Mbuf)>,
     /// Where the peer's FIN stands, once it was seen.
     pub fin: Option<SeqNumber>,
+    /// Where the last segments began, newest first.
+    recent: [Option<SeqNumber>; MAX_SACK_BLOCKS],
 }
 
 impl Reassembly {
@@ -31,6 +33,38 @@ impl Reassembly {
         self.segments.len()
     }
 
+    /// The blocks that wait, that of the last segment first, then those of the ones before (RFC 2018 §4).
+    pub fn blocks(&self) -> SackBlocks {
+        let mut blocks = SackBlocks::EMPTY;
+        let recent = self.recent.iter().flatten().copied();
+        for seq in recent.chain(self.segments.iter().map(|(seq, _)| *seq)) {
+            if let Some(block) = self.block_of(seq)
+                && !blocks.contains(&block)
+                && !blocks.push(block.0, block.1)
+            {
+                break;
+            }
+        }
+        blocks
+    }
+
+    /// The block that a sequence number is in.
+    fn block_of(&self, seq: SeqNumber) -> Option<(SeqNumber, SeqNumber)> {
+        let end_of = |(seq, mbuf): &(SeqNumber, Mbuf)| *seq + mbuf.len() as u32;
+        let behind = self.segments.partition_point(|(other, _)| other.before_eq(seq));
+        let at = behind.checked_sub(1).filter(|&at| end_of(&self.segments[at]).after(seq))?;
+        let (mut first, mut last) = (at, at);
+        while first > 0 && end_of(&self.segments[first - 1]) == self.segments[first].0 {
+            first -= 1;
+        }
+        while let Some((next, _)) = self.segments.get(last + 1)
+            && *next == end_of(&self.segments[last])
+        {
+            last += 1;
+        }
+        Some((self.segments[first].0, end_of(&self.segments[last])))
+    }
+
     /// Keeps the part of a segment that is not there yet. The caller counts it (`Pool::keep`) where
     /// it is kept. Answers whether it, or its bytes, are kept.
     ///
@@ -39,6 +73,8 @@ impl Reassembly {
     /// of the segment before it.
     pub fn insert(&mut self, seq: SeqNumber, mut mbuf: Mbuf) -> Result<(), (Mbuf, bool)> {
         let mut seq = seq;
+        self.recent.rotate_right(1);
+        self.recent[0] = Some(seq);
         // The first one that begins after us; the one before it may cover our front.
         let at = self.segments.partition_point(|(other, _)| other.before_eq(seq));
         if let Some((before, held)) = at.checked_sub(1).and_then(|index| self.segments.get(index)) {

@@ -8,7 +8,7 @@ use super::conn::{Cold, Conn, DEFAULT_MSS, Flags, Place};
 use super::fields::Segment;
 use super::group::FlowGroup;
 use super::output::note_pending;
-use super::{ack, close, output};
+use super::{ack, close, output, settle};
 use crate::context::Context;
 use crate::groups::{Groups, group_mut, step};
 
@@ -40,21 +40,7 @@ pub(crate) fn data(
         ctx.stats.tcp_closed_reset += 1;
         return close::abort(group, slot, DeadReason::Aborted, ctx);
     }
-    let mut fin = segment.flags.contains(TcpFlags::FIN);
-    let mut seq = segment.seq;
-    let old = conn.rcv_nxt - seq;
-    if old > 0 {
-        conn.flags.set(Flags::ACK_NOW);
-        mbuf.advance(old as usize);
-        seq += (old as u32).min(segment.payload_len);
-    }
-    let room = (conn.rcv_adv - seq).max(0) as usize;
-    if mbuf.len() > room {
-        // A probe of a closed window, or a peer that ignores it: tell it where the edge is.
-        conn.flags.set(Flags::ACK_NOW);
-        mbuf.truncate(room);
-        fin = false;
-    }
+    let (seq, mut fin) = trim(conn, segment, &mut mbuf, ctx);
     // The segment's acknowledgment was processed; its bytes come again when there is memory.
     let refused = !mbuf.is_empty() && !may_keep(conn, cold, seq, ctx);
     if refused || seq.before(conn.rcv_nxt) {
@@ -88,6 +74,33 @@ pub(crate) fn data(
     if fin {
         close::peer_finished(group, slot, ctx);
     }
+}
+
+/// Cuts what came before, and what is beyond the window. Answers where the rest begins, and whether a FIN is behind it.
+fn trim(
+    conn: &mut Conn,
+    segment: &Segment,
+    mbuf: &mut Mbuf,
+    ctx: &mut Context<'_>,
+) -> (SeqNumber, bool) {
+    let fin = segment.flags.contains(TcpFlags::FIN);
+    let mut seq = segment.seq;
+    let old = conn.rcv_nxt - seq;
+    if old > 0 {
+        let len = (old as u32).min(segment.payload_len);
+        output::note_twice(conn, seq, seq + len, ctx);
+        conn.flags.set(Flags::ACK_NOW);
+        mbuf.advance(old as usize);
+        seq += len;
+    }
+    let room = (conn.rcv_adv - seq).max(0) as usize;
+    if mbuf.len() <= room {
+        return (seq, fin);
+    }
+    // A probe of a closed window, or a peer that ignores it: tell it where the edge is.
+    conn.flags.set(Flags::ACK_NOW);
+    mbuf.truncate(room);
+    (seq, false)
 }
 
 /// Whether bytes at `seq` may be kept. A connection has its share of the memory for what is received, counted in
@@ -240,6 +253,7 @@ fn out_of_order(
     if fin {
         reassembly.fin = Some(seq + mbuf.len() as u32);
     }
+    let end = seq + mbuf.len() as u32;
     match reassembly.insert(seq, mbuf) {
         Ok(()) => {
             ctx.keep(place.group);
@@ -248,6 +262,9 @@ fn out_of_order(
         Err((mbuf, is_copied)) => {
             ctx.stats.tcp_out_of_order += u64::from(is_copied);
             ctx.stats.tcp_dropped_segments += u64::from(!is_copied && !mbuf.is_empty());
+            if mbuf.is_empty() {
+                output::note_twice(conn, seq, end, ctx);
+            }
             ctx.pool.free(mbuf);
         }
     }
@@ -313,7 +330,7 @@ pub(crate) fn deliver(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
 /// acknowledgment along: a buffer of the connection is free.
 #[inline(always)]
 pub(crate) fn is_settled(conn: &Conn, ctx: &Context<'_>) -> bool {
-    conn.rcv_used == 0 && output::is_settled(conn, Flags::HELD, ctx)
+    conn.rcv_used == 0 && settle::is_settled(conn, Flags::HELD, ctx)
 }
 
 /// The application has seen the batch that `mbuf` was part of: the buffer is free if its bytes were

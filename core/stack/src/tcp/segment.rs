@@ -9,7 +9,7 @@ use super::fields::Segment;
 use super::group::FlowGroup;
 use super::half_open::Outcome;
 use super::handshake::Handshake;
-use super::{ack, close, half_open, listen, output, receive, reset};
+use super::{ack, close, half_open, listen, output, receive, reset, send_queue};
 use crate::context::Context;
 use crate::input::is_martian;
 
@@ -99,7 +99,7 @@ fn adopt(conn: &mut Conn, cold: &Cold, segment: &Segment, ctx: &Context<'_>) {
 fn cross(conn: &mut Conn, cold: &mut Cold, segment: &Segment, ctx: &mut Context<'_>) {
     adopt(conn, cold, segment, ctx);
     conn.state = State::SynReceived;
-    output::retransmit_first(conn, cold, ctx);
+    send_queue::retransmit_first(conn, cold, ctx);
 }
 
 /// SYN-RECEIVED of a connection that both ends opened.

@@ -9,7 +9,7 @@ use wire::TcpFlags;
 use super::close::abort;
 use super::conn::{Cold, Conn, Flags, State};
 use super::group::FlowGroup;
-use super::{close, keepalive, newreno, output, spurious};
+use super::{close, keepalive, loss, output, send_queue, spurious};
 use crate::context::Context;
 use crate::wheel::tick_of;
 
@@ -35,13 +35,23 @@ pub(crate) fn fire(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
         conn.flags.has(Flags::RTX_ARMED) && conn.rtx_at.wrapping_sub(ctx.tick as u32) as i32 <= 0;
     if rtx_due {
         conn.flags.clear(Flags::RTX_ARMED);
-        let (state, flags, idle) = (conn.state, conn.flags, conn.sent.is_empty());
+        let (state, flags, idle) = (conn.state, conn.flags, conn.flight() == 0);
+        conn.flags.clear(Flags::PROBE.and(Flags::REORDER_TIMER));
         match state {
             State::FinWait2 => return abort(group, slot, DeadReason::TimedOut, ctx),
             _ if flags.has(Flags::FIN_WANTED) && idle => {
                 close::send_fin(group, slot, ctx);
             }
             _ if flags.has(Flags::PERSIST) => probe(group, slot, ctx),
+            _ if flags.has(Flags::PROBE.and(Flags::REORDER_TIMER)) => {
+                let (place, conn, cold) = group.at(slot);
+                match flags.has(Flags::PROBE) {
+                    true => send_queue::probe_tail(conn, cold, ctx),
+                    false => loss::on_late(conn, cold, ctx),
+                }
+                output::arm_retransmission(conn, ctx);
+                send_queue::pump(place, conn, cold, ctx);
+            }
             _ => {
                 if !time_out(group, slot, ctx) {
                     return;
@@ -55,7 +65,7 @@ pub(crate) fn fire(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
 /// The retransmission timer fired (RFC 6298 §5.4 to §5.6). Answers whether the connection lives.
 fn time_out(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) -> bool {
     let (place, conn, cold) = group.at(slot);
-    if conn.sent.is_empty() {
+    if conn.flight() == 0 {
         return true;
     }
     ctx.stats.tcp_timeouts += 1;
@@ -80,10 +90,7 @@ fn time_out(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) -> bool {
         spurious::forget(conn);
         conn.flags.set(Flags::TAKEN_BACK);
     } else {
-        if !opening {
-            spurious::on_timeout(conn, cold, ctx);
-        }
-        newreno::on_timeout(conn, cold);
+        loss::on_timeout(conn, cold, ctx);
     }
     cold.retries += 1;
     conn.backoff = conn.backoff.saturating_add(1);
@@ -93,9 +100,9 @@ fn time_out(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) -> bool {
         bring_forward(conn, cold, ctx);
     }
     if opening || taken_back {
-        output::retransmit_first(conn, cold, ctx);
+        send_queue::retransmit_first(conn, cold, ctx);
     } else {
-        output::pump(place, conn, cold, ctx);
+        send_queue::pump(place, conn, cold, ctx);
     }
     true
 }
@@ -135,7 +142,7 @@ fn give_up(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
 /// sent, and until the peer has acknowledged all that is in flight now. Less is no progress, so that a byte now
 /// and then does not keep the memory of a whole window.
 fn begin_stall(conn: &Conn, cold: &mut Cold, ctx: &Context<'_>) {
-    let sent_at = conn.sent.front().map(|meta| Instant::from_nanos(meta.sent_at_ns));
+    let sent_at = loss::oldest_at_ns(conn, cold).map(Instant::from_nanos);
     cold.stalled_since = tick_of(sent_at.unwrap_or(ctx.now)) as u32;
     cold.stalled_until = conn.snd_nxt;
 }
@@ -198,5 +205,5 @@ fn probe(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
     if conn.flags.has(Flags::UNSENT) {
         bring_forward(conn, cold, ctx);
     }
-    output::pump(place, conn, cold, ctx);
+    send_queue::pump(place, conn, cold, ctx);
 }

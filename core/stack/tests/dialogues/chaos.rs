@@ -295,6 +295,15 @@ impl Adversary {
             options_sent.mss = Some([0, 64, 536, 1_460, 65_535][options as usize / 4 % 5]);
             options_sent.window_scale = Some(options >> 4);
         }
+        options_sent.sack_permitted = options & 4 != 0;
+        if options & 8 != 0 {
+            // What was sent last, or before, or never, in pieces of some length.
+            let piece = [1, 100, 536, 1_448, 1_460][window as usize % 5];
+            let first = flow.seen.0.wrapping_add_signed(i32::from(ack) * piece as i32);
+            let blocks = (0..4).map(|n| SeqNumber(first.wrapping_sub(n * (n + 1) * piece)));
+            let reach = piece * u32::from(1 + options / 64);
+            options_sent.sack_blocks = blocks.map(|left| (left, left + reach)).collect();
+        }
         let sized = match len % 16 {
             0..=7 => 0,
             8 => 1,

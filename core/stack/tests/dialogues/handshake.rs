@@ -15,7 +15,10 @@ fn passive_open_with_every_set_of_options() {
         for window_scale in [None, Some(0), Some(7), Some(14)] {
             for timestamp in [None, Some(u32::MAX - 5)] {
                 port += 1;
-                passive_open(port, Open { mss, window_scale, timestamp, window: 1000 });
+                passive_open(
+                    port,
+                    Open { mss, window_scale, timestamp, window: 1000, ..Open::default() },
+                );
             }
         }
     }
@@ -151,7 +154,8 @@ fn a_full_backlog_answers_with_cookies() {
     for timestamp in [None, Some(77)] {
         for mss in [None, Some(536), Some(1_460)] {
             let port = 100 + mss.unwrap_or(1) + u16::from(timestamp.is_some());
-            let open = Open { mss, window_scale: Some(7), timestamp, window: 1_000 };
+            let open =
+                Open { mss, window_scale: Some(7), timestamp, window: 1_000, ..Open::default() };
             let (peer, syn_ack) = Peer::knock(&mut world, port, open);
             assert_eq!(peer.text(&syn_ack), "S. 0 ack 1");
             // Without timestamps there is no place for the scale.
@@ -437,7 +441,7 @@ fn active_open_with_every_set_of_options() {
     for mss in [None, Some(1460), Some(100)] {
         for window_scale in [None, Some(5)] {
             for timestamp in [None, Some(77)] {
-                active_open(Open { mss, window_scale, timestamp, window: 4000 });
+                active_open(Open { mss, window_scale, timestamp, window: 4000, ..Open::default() });
             }
         }
     }

@@ -30,6 +30,7 @@ mod predicted;
 mod properties;
 mod receive;
 mod register;
+mod sack;
 mod send;
 mod spurious;
 mod support;

@@ -38,6 +38,8 @@ mod properties;
 mod receive;
 #[path = "../dialogues/register.rs"]
 mod register;
+#[path = "../dialogues/sack.rs"]
+mod sack;
 #[path = "../dialogues/send.rs"]
 mod send;
 #[path = "../dialogues/spurious.rs"]

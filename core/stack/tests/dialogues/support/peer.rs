@@ -10,13 +10,14 @@ pub struct Open {
     pub mss: Option<u16>,
     pub window_scale: Option<u8>,
     pub timestamp: Option<u32>,
+    pub sack: bool,
     pub window: u16,
 }
 
 impl Default for Open {
     /// No options but the MSS: the sequence numbers of a script are then easy to follow.
     fn default() -> Self {
-        Self { mss: Some(1460), window_scale: None, timestamp: None, window: 65_535 }
+        Self { mss: Some(1460), window_scale: None, timestamp: None, sack: false, window: 65_535 }
     }
 }
 
@@ -27,6 +28,7 @@ impl Open {
             mss: self.mss,
             window_scale: self.window_scale,
             timestamp: self.timestamp.map(|value| Timestamp { value, echo: 0 }),
+            sack_permitted: self.sack,
             ..TcpOptions::NONE
         }
     }
@@ -76,6 +78,20 @@ impl Peer {
             payload: Vec::new(),
             stream_offset: (seq as usize).wrapping_sub(1) % 251,
         }
+    }
+
+    /// An acknowledgment that says which bytes of ours have come ahead of a gap, or twice.
+    pub fn sack(&self, seq: u32, ack: u32, blocks: &[(u32, u32)]) -> Seg {
+        let mut seg = self.seg(seq, ack);
+        let blocks = blocks.iter().map(|&(left, right)| (self.irs + left, self.irs + right));
+        seg.options.sack_blocks = blocks.collect();
+        seg
+    }
+
+    /// The blocks of the peer's bytes that a segment of the stack tells of.
+    pub fn blocks(&self, seg: &Seg) -> Vec<(i32, i32)> {
+        let blocks = seg.options.sack_blocks.as_slice().iter();
+        blocks.map(|&(left, right)| (left - self.iss, right - self.iss)).collect()
     }
 
     /// The SYN.

@@ -1,0 +1,365 @@
+//! The send queue: bytes that wait for the windows, cut into segments when they are sent, and segments that are sent again.
+//!
+//! The application's buffers are segments as they stand where they fit, which nearly all do. Longer ones are cut, short
+//! ones that wait are joined, so that segments are equal but the last.
+
+use mem::{Mbuf, Retained, TxMeta, Want};
+use wire::{Sum, TcpFlags};
+
+use super::conn::{Cold, Conn, Flags, MAX_LISTED, Place};
+use super::loss;
+use super::output::{note_pending, sequence_len, transmit};
+use super::recovery::Probe;
+use super::scoreboard::{End, MAX_SEGMENTS, trim};
+use crate::context::Context;
+
+/// What is noted about a new segment at the end of the send queue.
+#[inline(always)]
+fn unsent_meta(conn: &Conn, mbuf: &Mbuf, flags: TcpFlags, sum: Sum) -> TxMeta {
+    TxMeta {
+        sent_at_ns: 0,
+        payload_sum: sum.to_bits(),
+        seq: conn.snd_end.0,
+        len: mbuf.len() as u16,
+        flags: flags.0,
+        transmissions: 0,
+    }
+}
+
+/// Takes a new segment into the send queue, and sends it where the windows allow.
+pub(crate) fn enqueue(
+    place: Place,
+    conn: &mut Conn,
+    cold: &mut Cold,
+    mbuf: Mbuf,
+    flags: TcpFlags,
+    sum: Sum,
+    ctx: &mut Context<'_>,
+) {
+    let meta = unsent_meta(conn, &mbuf, flags, sum);
+    let len = sequence_len(&meta);
+    conn.snd_end += len;
+    note_pending(conn, place, ctx);
+    let fits = conn.flight() + len <= conn.cwnd.min(conn.snd_wnd) || flags.contains(TcpFlags::SYN);
+    let waits = conn.flags.has(Flags::UNSENT.and(Flags::TRACKED)) || conn.listed >= MAX_LISTED;
+    if waits || !fits {
+        return keep_back(conn, cold, mbuf, meta, ctx);
+    }
+    let mut retained = mbuf.retain(meta);
+    if transmit(conn, cold, &mut retained, ctx).is_ok() {
+        conn.snd_nxt += len;
+        conn.listed += 1;
+        conn.sent.push(retained);
+    } else {
+        cold.unsent.push(retained);
+        conn.flags.set(Flags::UNSENT);
+    }
+}
+
+/// Puts a new segment behind those that wait, or its bytes into the last one's buffer where they fit into one segment:
+/// what a connection may keep waiting is counted in bytes, and small segments pin large buffers.
+fn keep_back(conn: &mut Conn, cold: &mut Cold, mbuf: Mbuf, meta: TxMeta, ctx: &mut Context<'_>) {
+    let controls = TcpFlags::SYN.union(TcpFlags::FIN);
+    let joined = cold.unsent.with_back(|last| {
+        let before = last.meta();
+        !TcpFlags(before.flags | meta.flags).intersects(controls)
+            && before.transmissions == 0
+            && usize::from(before.len) + mbuf.len() <= usize::from(conn.mss)
+            && join(last, mbuf.bytes(), TcpFlags(meta.flags))
+    });
+    if joined == Some(true) {
+        ctx.pool.free(mbuf);
+    } else {
+        cold.unsent.push(mbuf.retain(meta));
+    }
+    conn.flags.set(Flags::UNSENT);
+}
+
+/// Copies bytes behind those of a segment that was not sent. Answers whether there was room.
+fn join(segment: &mut Retained, bytes: &[u8], flags: TcpFlags) -> bool {
+    if segment.append(bytes).is_err() {
+        return false;
+    }
+    let meta = segment.meta();
+    segment.set_meta(TxMeta {
+        len: meta.len + bytes.len() as u16,
+        flags: TcpFlags(meta.flags).union(flags).0,
+        payload_sum: Sum::of(segment.payload()).to_bits(),
+        ..meta
+    });
+    true
+}
+
+/// As [`enqueue`], for a buffer that is longer than the peer's segments: it is cut when it is sent,
+/// so that want of memory delays it and refuses nothing.
+#[cold]
+pub(crate) fn enqueue_long(
+    place: Place,
+    conn: &mut Conn,
+    cold: &mut Cold,
+    mbuf: Mbuf,
+    flags: TcpFlags,
+    sum: Sum,
+    ctx: &mut Context<'_>,
+) {
+    let meta = unsent_meta(conn, &mbuf, flags, sum);
+    conn.snd_end += meta.len as u32;
+    cold.unsent.push(mbuf.retain(meta));
+    conn.flags.set(Flags::UNSENT);
+    pump(place, conn, cold, ctx);
+}
+
+/// Sends again what is lost, then what waits, as far as the windows allow.
+pub(crate) fn pump(place: Place, conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) {
+    let is_settled = conn.flags.has(Flags::FRTO) || resend_lost(conn, cold, ctx);
+    if is_settled && conn.flags.has(Flags::UNSENT) {
+        send_waiting(conn, cold, ctx);
+    }
+    note_pending(conn, place, ctx);
+}
+
+/// Answers whether all that was lost is sent again.
+fn resend_lost(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) -> bool {
+    let Some(mut recovery) = cold.recovery.take() else { return true };
+    let mut pipe = recovery.pipe(conn.flight(), conn.mss);
+    let (mut sent, mut again) = (0, 0);
+    recovery.board.send_lost(|retained, seq, end| {
+        let len = (end - seq) as u32;
+        let in_window = (end - conn.snd_una) as u32 <= conn.snd_wnd.max(conn.mss as u32);
+        let fits = pipe == 0 || pipe + len <= conn.cwnd;
+        if !in_window || !fits || transmit(conn, cold, retained, ctx).is_err() {
+            return None;
+        }
+        (pipe, sent, again) = (pipe + len, sent + len, again + 1);
+        Some(ctx.now.as_nanos())
+    });
+    recovery.prr.sent += sent;
+    if let Some(undo) = &mut recovery.undo {
+        undo.again += again;
+    }
+    let is_done = recovery.board.lost() == 0;
+    cold.recovery = Some(recovery);
+    is_done
+}
+
+fn send_waiting(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) {
+    while let Some(meta) = cold.unsent.front() {
+        let len = sequence_len(&meta);
+        let room = send_room(conn, cold, &meta);
+        // A buffer longer than the peer's segments is cut; so is one that a window smaller than a
+        // segment has no room for, where nothing is in flight that could open it.
+        let long = meta.len > conn.mss && (conn.mss as u32 <= room || conn.flight() == 0);
+        if len > room || long {
+            let cut = room.min(meta.len.min(conn.mss) as u32) as u16;
+            // Pieces take memory of their own: with some on their way, as much as others may.
+            let waits = conn.flight() > 0 && !(long && ctx.pool.allows(Want::Send));
+            if waits || cut == 0 || split_front(cold, cut, ctx).is_err() {
+                return;
+            }
+            continue;
+        }
+        if is_crowded(conn, cold) {
+            return;
+        }
+        fill_front(conn, cold, room, ctx);
+        if !send_front(conn, cold, ctx) {
+            return;
+        }
+    }
+    conn.flags.clear(Flags::UNSENT);
+}
+
+/// Sends the first waiting segment. Answers whether there was memory and room towards the device.
+fn send_front(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) -> bool {
+    let Some(mut retained) = cold.unsent.pop() else { return false };
+    if transmit(conn, cold, &mut retained, ctx).is_err() {
+        cold.unsent.push_front(retained);
+        return false;
+    }
+    let len = sequence_len(&retained.meta());
+    conn.snd_nxt += len;
+    if conn.listed >= MAX_LISTED {
+        loss::track(conn, cold);
+    }
+    match &mut cold.recovery {
+        Some(recovery) => {
+            recovery.prr.sent += len;
+            recovery.board.push(retained);
+        }
+        None => {
+            conn.listed += 1;
+            conn.sent.push(retained);
+        }
+    }
+    true
+}
+
+/// Whether as many segments are in flight as may be: small ones pin large buffers, so that not only bytes count. What waits
+/// is joined meanwhile.
+fn is_crowded(conn: &Conn, cold: &Cold) -> bool {
+    let Some(recovery) = &cold.recovery else { return false };
+    let segments = recovery.board.len();
+    let full = (conn.cwnd / u32::from(conn.mss.max(1))) as usize;
+    segments >= MAX_SEGMENTS.min((2 * full).max(usize::from(MAX_LISTED)))
+}
+
+/// Fills the first waiting segment up from the next one, where it is much shorter than the peer's segments and the
+/// windows have room for a whole one: segments are equal but the last.
+fn fill_front(conn: &Conn, cold: &mut Cold, room: u32, ctx: &mut Context<'_>) {
+    let Some(meta) = cold.unsent.front() else { return };
+    // What is nearly full is left as the application cut it.
+    if u32::from(meta.len) * 16 > u32::from(conn.mss) * 15 || u32::from(conn.mss) > room {
+        return;
+    }
+    let Some(mut first) = cold.unsent.pop() else { return };
+    while let Some(next) = cold.unsent.front() {
+        let missing = conn.mss.saturating_sub(first.meta().len);
+        let controls = TcpFlags::SYN.union(TcpFlags::FIN);
+        let taken = missing.min(next.len);
+        let is_whole = taken == next.len;
+        if taken == 0 || TcpFlags(meta.flags | next.flags).intersects(controls) {
+            break;
+        }
+        let flags = if is_whole { TcpFlags(next.flags) } else { TcpFlags::NONE };
+        let copied = cold.unsent.with_front(|second| {
+            let bytes = &second.payload()[..usize::from(taken)];
+            join(&mut first, bytes, flags)
+        });
+        if copied != Some(true) {
+            // Its chunk has no room behind it.
+            match move_to_front(first, ctx) {
+                Ok(moved) => first = moved,
+                Err(back) => {
+                    first = back;
+                    break;
+                }
+            }
+            continue;
+        }
+        ctx.stats.tx_payload_copies += 1;
+        if is_whole {
+            if let Some(second) = cold.unsent.pop() {
+                ctx.pool.release(second);
+            }
+        } else {
+            cold.unsent.with_front(|second| trim(second, taken));
+        }
+    }
+    cold.unsent.push_front(first);
+}
+
+/// The same segment in a chunk with room behind it.
+///
+/// # Errors
+/// It comes back where there is no memory, or its chunk begins with it.
+fn move_to_front(segment: Retained, ctx: &mut Context<'_>) -> Result<Retained, Retained> {
+    let Ok(mut mbuf) = ctx.pool.alloc() else { return Err(segment) };
+    let gains = mbuf.append(segment.payload()).is_ok() && mbuf.tailroom() > segment.tailroom();
+    if !gains {
+        ctx.pool.free(mbuf);
+        return Err(segment);
+    }
+    let moved = mbuf.retain(segment.meta());
+    ctx.pool.release(segment);
+    Ok(moved)
+}
+
+/// Makes two segments of the first waiting one, the first of `cut` payload bytes.
+fn split_front(cold: &mut Cold, cut: u16, ctx: &mut Context<'_>) -> Result<(), mem::Exhausted> {
+    let Some(mut second) = cold.unsent.pop() else { return Err(mem::Exhausted) };
+    let meta = second.meta();
+    let copied = ctx.pool.alloc().map(|mut mbuf| {
+        let front = &second.payload()[..(cut as usize).min(second.payload().len())];
+        let fits = mbuf.append(front).is_ok();
+        (mbuf, fits)
+    });
+    let mbuf = match copied {
+        Ok((mbuf, true)) => mbuf,
+        Ok((mbuf, false)) => {
+            ctx.pool.free(mbuf);
+            cold.unsent.push_front(second);
+            return Err(mem::Exhausted);
+        }
+        Err(exhausted) => {
+            cold.unsent.push_front(second);
+            return Err(exhausted);
+        }
+    };
+    ctx.stats.tx_payload_copies += 1;
+    let first_sum = Sum::of(mbuf.bytes()).to_bits();
+    let first = mbuf.retain(TxMeta {
+        payload_sum: first_sum,
+        len: cut,
+        flags: TcpFlags(meta.flags).difference(TcpFlags::FIN.union(TcpFlags::PSH)).0,
+        ..meta
+    });
+    second.trim_front(cut as usize);
+    second.set_meta(TxMeta {
+        payload_sum: Sum::of(second.payload()).to_bits(),
+        seq: meta.seq.wrapping_add(cut as u32),
+        len: meta.len - cut,
+        ..meta
+    });
+    cold.unsent.push_front(second);
+    cold.unsent.push_front(first);
+    Ok(())
+}
+
+/// Sends the first unacknowledged segment again. Without room it stays lost until the timer fires.
+pub(crate) fn retransmit_first(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) {
+    let mut sent = core::mem::take(&mut conn.sent);
+    sent.with_front(|retained| transmit(conn, cold, retained, ctx));
+    conn.sent = sent;
+    retransmit(conn, cold, End::Oldest, ctx);
+}
+
+/// Sends the segment at one end of the scoreboard again.
+fn retransmit(conn: &mut Conn, cold: &mut Cold, end: End, ctx: &mut Context<'_>) {
+    let Some(mut recovery) = cold.recovery.take() else { return };
+    let now_ns = ctx.now.as_nanos();
+    recovery
+        .board
+        .send_again(end, |retained| transmit(conn, cold, retained, ctx).is_ok().then_some(now_ns));
+    cold.recovery = Some(recovery);
+}
+
+/// Sends a tail loss probe (RFC 8985 §7.3): a new segment where one waits and the peer's window has room, else the last
+/// one again.
+pub(crate) fn probe_tail(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) {
+    loss::track(conn, cold);
+    let (before, mss) = (conn.snd_nxt, u32::from(conn.mss));
+    let with_probe = loss::pipe(conn, cold) + mss;
+    let cwnd = core::mem::replace(&mut conn.cwnd, with_probe);
+    if conn.flags.has(Flags::UNSENT) {
+        send_waiting(conn, cold, ctx);
+    }
+    conn.cwnd = cwnd;
+    let is_old = conn.snd_nxt == before;
+    if is_old {
+        retransmit(conn, cold, End::Newest, ctx);
+    }
+    if let Some(recovery) = &mut cold.recovery {
+        recovery.probe = Some(Probe { end: conn.snd_nxt, is_old });
+    }
+    ctx.stats.tcp_tail_probes += 1;
+}
+
+/// Whether the first waiting segment would fit the windows: what it waited for was room towards the
+/// device, or memory.
+pub(crate) fn waits_for_the_device(conn: &Conn, cold: &Cold) -> bool {
+    let has_lost = cold.recovery.as_ref().is_some_and(|recovery| recovery.board.lost() > 0);
+    let is_next = conn.flags.has(Flags::FRTO) || !has_lost;
+    let piece = |meta: &TxMeta| sequence_len(meta).min(conn.mss as u32);
+    let fits = |meta: TxMeta| piece(&meta) <= send_room(conn, cold, &meta);
+    is_next && !is_crowded(conn, cold) && cold.unsent.front().is_some_and(fits)
+}
+
+/// Sequence space that the windows leave for a segment. A SYN goes before there are any.
+#[inline]
+fn send_room(conn: &Conn, cold: &Cold, meta: &TxMeta) -> u32 {
+    if TcpFlags(meta.flags).contains(TcpFlags::SYN) {
+        return 1;
+    }
+    let by_path = conn.cwnd.saturating_sub(loss::pipe(conn, cold));
+    by_path.min(conn.snd_wnd.saturating_sub(conn.flight()))
+}
