@@ -193,7 +193,7 @@ fn settle(
         } else {
             let sample_ns = ctx.now.as_nanos().saturating_sub(at_ns);
             rtt_ns = Some(sample_ns);
-            rtt::sample(conn, sample_ns);
+            rtt::sample(conn, sample_ns, &ctx.shared.ticks);
         }
     }
     // RFC 6298 §5.2 and §5.3.

@@ -27,6 +27,8 @@ pub enum CongestionAlgorithm {
 /// A connection's congestion control, once its window has been in full use.
 #[derive(Debug)]
 pub(crate) struct Congestion {
+    /// The slow start threshold, in bytes.
+    pub ssthresh: u32,
     algorithm: Algorithm,
     slow_start: HyStart,
 }
@@ -44,7 +46,7 @@ impl Congestion {
             CongestionAlgorithm::NewReno => Algorithm::NewReno(NewReno),
             CongestionAlgorithm::Cubic => Algorithm::Cubic(Cubic::default()),
         };
-        Self { algorithm, slow_start: HyStart::default() }
+        Self { ssthresh: u32::MAX, algorithm, slow_start: HyStart::default() }
     }
 
     fn control(&mut self) -> &mut dyn CongestionControl {
@@ -54,27 +56,32 @@ impl Congestion {
         }
     }
 
-    /// Data arrived while the window was in full use and nothing was being recovered. Answers the new windows.
-    pub fn grow(&mut self, window: Window, arrival: Arrival) -> Window {
-        let Window { cwnd, ssthresh, mss } = window;
+    /// Data arrived while the window was in full use and nothing was being recovered. Answers the new window.
+    pub fn grow(&mut self, window: Window, arrival: Arrival) -> u32 {
+        let (Window { cwnd, mss }, ssthresh) = (window, self.ssthresh);
         let grown = if cwnd >= ssthresh {
-            Window { cwnd: self.control().avoid(window, arrival), ..window }
+            self.control().avoid(window, arrival)
         } else if ssthresh == u32::MAX && matches!(self.algorithm, Algorithm::Cubic(_)) {
-            self.slow_start.grow(window, arrival)
+            let grown = self.slow_start.grow(window, arrival);
+            if self.slow_start.is_over() {
+                self.ssthresh = grown;
+            }
+            grown
         } else {
-            let most = (SLOW_START_SEGMENTS * mss).min(ssthresh - cwnd);
-            Window { cwnd: cwnd + arrival.acked.min(most), ..window }
+            cwnd + arrival.acked.min(SLOW_START_SEGMENTS * mss).min(ssthresh - cwnd)
         };
-        Window { cwnd: grown.cwnd.min(MAX_CWND), ..grown }
+        grown.min(MAX_CWND)
     }
 
     /// See [`CongestionControl::reduce`].
     pub fn reduce(&mut self, window: Window, flight: u32) -> u32 {
-        self.control().reduce(window, flight)
+        self.ssthresh = self.control().reduce(window, flight);
+        self.ssthresh
     }
 
-    /// See [`CongestionControl::undo`].
-    pub fn undo(&mut self, cwnd: u32) {
+    /// What reduced the window was a mistake: it was `cwnd` bytes, and slow start leads to `ssthresh`.
+    pub fn undo(&mut self, cwnd: u32, ssthresh: u32) {
+        self.ssthresh = ssthresh;
         self.control().undo(cwnd);
     }
 }
@@ -96,27 +103,32 @@ mod tests {
         Arrival { acked, una, nxt, rtt_ns: None, srtt_ns: 10_000_000, at: 0 }
     }
 
+    fn congestion(algorithm: CongestionAlgorithm, ssthresh: u32) -> Congestion {
+        Congestion { ssthresh, ..Congestion::new(algorithm) }
+    }
+
     #[test]
     fn slow_start_ends_at_the_threshold() {
+        let window = Window { cwnd: 10_000, mss: MSS };
         for algorithm in [CongestionAlgorithm::NewReno, CongestionAlgorithm::Cubic] {
-            let mut congestion = Congestion::new(algorithm);
-            let window = Window { cwnd: 10_000, ssthresh: 12_500, mss: MSS };
-            assert_eq!(congestion.grow(window, arrival(2_000)).cwnd, 12_000);
-            assert_eq!(congestion.grow(window, arrival(6_000)).cwnd, 12_500);
-            let open = Window { ssthresh: u32::MAX, ..window };
-            assert_eq!(congestion.grow(open, arrival(60_000)).cwnd, 18_000, "eight segments");
+            let mut control = congestion(algorithm, 12_500);
+            assert_eq!(control.grow(window, arrival(2_000)), 12_000);
+            assert_eq!(control.grow(window, arrival(6_000)), 12_500);
+            let mut control = Congestion::new(algorithm);
+            assert_eq!(control.grow(window, arrival(60_000)), 18_000, "eight segments");
         }
     }
 
     #[test]
     fn newreno_adds_a_segment_a_round_and_halves() {
-        let mut congestion = Congestion::new(CongestionAlgorithm::NewReno);
-        let mut window = Window { cwnd: 10_000, ssthresh: 10_000, mss: MSS };
+        let mut control = congestion(CongestionAlgorithm::NewReno, 10_000);
+        let mut window = Window { cwnd: 10_000, mss: MSS };
         for _ in 0..5 {
-            window = congestion.grow(window, arrival(2_000));
+            window.cwnd = control.grow(window, arrival(2_000));
         }
         assert!((10_900..=11_000).contains(&window.cwnd), "{}", window.cwnd);
-        assert_eq!(congestion.reduce(window, 9_000), 4_500);
-        assert_eq!(congestion.reduce(window, 1_000), 2_000);
+        assert_eq!(control.reduce(window, 9_000), 4_500);
+        assert_eq!(control.reduce(window, 1_000), 2_000);
+        assert_eq!(control.ssthresh, 2_000);
     }
 }

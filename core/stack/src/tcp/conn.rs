@@ -236,8 +236,8 @@ pub struct Conn {
     pub snd_edge: SeqNumber,
     /// Congestion window in bytes (RFC 5681).
     pub cwnd: u32,
-    /// Slow start threshold in bytes.
-    pub ssthresh: u32,
+    /// The retransmission time-out without back-off, in ticks (RFC 6298 §2).
+    pub rto: u32,
     /// Smoothed round-trip time in units of 1,024 ns, times 8; zero: none yet (RFC 6298).
     pub srtt_8: u32,
     /// Its variation in the same units, times 4.
@@ -263,14 +263,7 @@ impl Conn {
     pub fn new(generation: u32, flow: FlowKey) -> Self {
         // The peer's segments have 536 bytes where it does not tell otherwise (RFC 9293 §3.7.1).
         let rcv_mss_64 = (DEFAULT_MSS / 64) as u8;
-        Self {
-            generation,
-            flow,
-            ssthresh: u32::MAX,
-            mss: DEFAULT_MSS,
-            rcv_mss_64,
-            ..Self::default()
-        }
+        Self { generation, flow, mss: DEFAULT_MSS, rcv_mss_64, ..Self::default() }
     }
 }
 

@@ -15,8 +15,8 @@ use wire::FlowKey;
 use super::backlog::Backlogs;
 use super::conn::{Cold, Conn, Flags, Place, State};
 use super::handshake::HalfOpens;
-use super::keepalive;
 use super::table::FlowTable;
+use super::{keepalive, rtt};
 use crate::context::Context;
 
 /// Connections that are allocated together.
@@ -175,6 +175,7 @@ impl FlowGroup {
         ctx.census.connections += 1;
         let conn = self.slots.hot(slot);
         *conn = Conn::new(conn.generation, flow);
+        conn.rto = rtt::initial_rto(&ctx.shared.ticks);
         if ctx.shared.ticks.keepalive.is_some() {
             conn.flags.set(Flags::KEEPALIVE);
         }

@@ -304,7 +304,7 @@ pub(crate) fn establish(
     conn.snd_wnd = u32::from(segment.window) << conn.snd_wscale;
     conn.snd_edge = snd_nxt + conn.cwnd.min(conn.snd_wnd);
     if let Answered::Once { at_ns } = answered {
-        rtt::sample(conn, ctx.now.as_nanos().saturating_sub(at_ns));
+        rtt::sample(conn, ctx.now.as_nanos().saturating_sub(at_ns), &ctx.shared.ticks);
     }
     ctx.stats.tcp_accepted += 1;
     if conn.flags.has(Flags::KEEPALIVE) {

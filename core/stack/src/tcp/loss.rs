@@ -102,7 +102,7 @@ fn path(conn: &Conn) -> Path {
 }
 
 fn window(conn: &Conn) -> Window {
-    Window { cwnd: conn.cwnd, ssthresh: conn.ssthresh, mss: conn.mss.into() }
+    Window { cwnd: conn.cwnd, mss: conn.mss.into() }
 }
 
 fn congestion<'a>(cold: &'a mut Cold, ctx: &Context<'_>) -> &'a mut Congestion {
@@ -113,7 +113,7 @@ fn congestion<'a>(cold: &'a mut Cold, ctx: &Context<'_>) -> &'a mut Congestion {
 /// Whether the window is in full use: one that is not tells nothing about the path (RFC 7661 §4.1).
 #[inline(always)]
 pub(crate) fn is_in_use(conn: &Conn, flight_before: u32) -> bool {
-    conn.cwnd < flight_before.saturating_mul(2)
+    conn.cwnd / 2 < flight_before
 }
 
 /// Data arrived while nothing was missing and the window was in full use.
@@ -129,8 +129,7 @@ pub(crate) fn grow(
     let (una, nxt, at) = (conn.snd_una, conn.snd_nxt, ctx.clock);
     let srtt_ns = path(conn).srtt_ns;
     let arrival = Arrival { acked, una, nxt, rtt_ns, srtt_ns, at };
-    let grown = congestion(cold, ctx).grow(window(conn), arrival);
-    (conn.cwnd, conn.ssthresh) = (grown.cwnd, grown.ssthresh);
+    conn.cwnd = congestion(cold, ctx).grow(window(conn), arrival);
 }
 
 /// Whether the timestamp that an acknowledgment echoes is older than a segment that was last sent at `at_ns`: it answers an
@@ -213,8 +212,7 @@ pub(crate) fn on_ack(
     }
     match tail::judge(conn, &mut recovery, segment, is_twice, news.is_duplicate) {
         Outcome::Lost => {
-            conn.ssthresh = congestion(cold, ctx).reduce(window(conn), news.flight_before);
-            conn.cwnd = conn.ssthresh;
+            conn.cwnd = congestion(cold, ctx).reduce(window(conn), news.flight_before);
         }
         Outcome::Unknown if is_twice => {
             spurious::on_twice(conn, cold, &mut recovery, news.advance, ctx);
@@ -241,13 +239,13 @@ pub(crate) fn on_ack(
             grow(conn, cold, news.advance.min(conn.mss.into()), news.rtt_ns, ctx);
         }
     } else if conn.flags.has(Flags::RECOVERY) && is_over {
-        conn.cwnd = conn.ssthresh;
+        conn.cwnd = congestion(cold, ctx).ssthresh;
         leave(conn, &mut recovery);
     } else if conn.flags.has(Flags::RECOVERY) {
-        reduce_rate(conn, &mut recovery, delivered, news.advance > 0 && lost == 0);
+        reduce_rate(conn, cold, &mut recovery, delivered, news.advance > 0 && lost == 0);
     } else if recovery.board.lost() > 0 {
         enter(conn, cold, &mut recovery, news.flight_before, ctx);
-        reduce_rate(conn, &mut recovery, delivered, false);
+        reduce_rate(conn, cold, &mut recovery, delivered, false);
     } else if grows {
         grow(conn, cold, news.advance, news.rtt_ns, ctx);
     }
@@ -297,8 +295,8 @@ fn enter(
     ctx: &mut Context<'_>,
 ) {
     ctx.stats.tcp_fast_retransmits += 1;
-    spurious::begin(conn, recovery, flight, false, ctx);
-    conn.ssthresh = congestion(cold, ctx).reduce(window(conn), flight);
+    spurious::begin(conn, cold, recovery, flight, false, ctx);
+    congestion(cold, ctx).reduce(window(conn), flight);
     conn.flags.set(Flags::RECOVERY);
     recovery.recover = Some(conn.snd_nxt);
     recovery.prr = Prr::new(flight);
@@ -313,9 +311,16 @@ fn leave(conn: &mut Conn, recovery: &mut Recovery) {
     spurious::wait_for_last(conn, recovery);
 }
 
-fn reduce_rate(conn: &mut Conn, recovery: &mut Recovery, delivered: u32, is_good: bool) {
+fn reduce_rate(
+    conn: &mut Conn,
+    cold: &Cold,
+    recovery: &mut Recovery,
+    delivered: u32,
+    is_good: bool,
+) {
     let pipe = recovery.pipe(conn.flight(), conn.mss);
-    conn.cwnd = recovery.prr.window(delivered, pipe, conn.ssthresh, conn.mss.into(), is_good);
+    let ssthresh = cold.congestion.as_ref().map_or(u32::MAX, |congestion| congestion.ssthresh);
+    conn.cwnd = recovery.prr.window(delivered, pipe, ssthresh, conn.mss.into(), is_good);
 }
 
 /// What others overtook has not come in time (RFC 8985 §6.3).
@@ -324,7 +329,7 @@ pub(crate) fn on_late(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) {
     find_losses(conn, &mut recovery, false, ctx);
     if recovery.board.lost() > 0 && !path(conn).recovers {
         enter(conn, cold, &mut recovery, conn.flight(), ctx);
-        reduce_rate(conn, &mut recovery, 0, false);
+        reduce_rate(conn, cold, &mut recovery, 0, false);
     }
     cold.recovery = Some(recovery);
 }
@@ -336,12 +341,12 @@ pub(crate) fn on_timeout(conn: &mut Conn, cold: &mut Cold, ctx: &Context<'_>) {
     track(conn, cold);
     let Some(mut recovery) = cold.recovery.take() else { return };
     if is_open {
-        spurious::on_timeout(conn, &mut recovery, ctx);
+        spurious::on_timeout(conn, cold, &mut recovery, ctx);
     }
     // Only the first time-out of a row tells what the path holds (RFC 5681 §3.1, last paragraph), and that of a SYN
     // nothing.
     if is_first && is_open {
-        conn.ssthresh = congestion(cold, ctx).reduce(window(conn), conn.flight());
+        congestion(cold, ctx).reduce(window(conn), conn.flight());
     }
     (recovery.duplicates, recovery.probe, recovery.late_at_ns) = (0, None, None);
     let Recovery { board, rack, .. } = &mut *recovery;

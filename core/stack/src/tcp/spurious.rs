@@ -14,15 +14,17 @@ use crate::context::Context;
 /// A recovery begins that may turn out to be spurious, with `fitted` bytes in flight that the path has held.
 pub(crate) fn begin(
     conn: &mut Conn,
+    cold: &Cold,
     recovery: &mut Recovery,
     fitted: u32,
     is_timeout: bool,
     ctx: &Context<'_>,
 ) {
+    let ssthresh = cold.congestion.as_ref().map_or(u32::MAX, |congestion| congestion.ssthresh);
     recovery.undo = Some(Undo {
         cwnd: conn.cwnd,
         // RFC 4015 §3.2.
-        ssthresh: conn.ssthresh.max(fitted),
+        ssthresh: ssthresh.max(fitted),
         timestamp: ctx.timestamp(),
         again: 0,
         is_timeout,
@@ -32,11 +34,11 @@ pub(crate) fn begin(
 }
 
 /// A time-out will have the first segment sent again. Before anything that it changes.
-pub(crate) fn on_timeout(conn: &mut Conn, recovery: &mut Recovery, ctx: &Context<'_>) {
+pub(crate) fn on_timeout(conn: &mut Conn, cold: &Cold, recovery: &mut Recovery, ctx: &Context<'_>) {
     if !conn.flags.has(Flags::TIMEOUT_RECOVERY) {
         // What was in flight fitted the path, if the time-out was spurious and nothing had been lost before.
         let fitted = if conn.flags.has(Flags::RECOVERY) { 0 } else { conn.flight() };
-        begin(conn, recovery, fitted, true, ctx);
+        begin(conn, cold, recovery, fitted, true, ctx);
     } else if conn.flags.has(Flags::FRTO) {
         // Of several time-outs in a row the first one counts, unless new data has gone out since.
         refute(conn);
@@ -140,9 +142,8 @@ fn undo(
     recovery.board.find_lost();
     recovery.duplicates = 0;
     if let Some(congestion) = &mut cold.congestion {
-        congestion.undo(undo.cwnd);
+        congestion.undo(undo.cwnd, undo.ssthresh);
     }
-    conn.ssthresh = undo.ssthresh;
     let (flight, most) = (conn.flight(), initial_window(conn.mss));
     conn.cwnd = conn.cwnd.max(match undo.is_timeout {
         true => flight + acked.min(most),

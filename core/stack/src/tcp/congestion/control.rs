@@ -6,13 +6,11 @@ use wire::SeqNumber;
 /// acknowledgment may stand for many segments.
 pub(super) const SLOW_START_SEGMENTS: u32 = 8;
 
-/// The windows of a connection, in bytes.
+/// The window of a connection, in bytes.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Window {
     /// The congestion window.
     pub cwnd: u32,
-    /// The slow start threshold.
-    pub ssthresh: u32,
     /// Payload of a full segment.
     pub mss: u32,
 }

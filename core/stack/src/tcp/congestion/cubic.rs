@@ -124,7 +124,7 @@ mod tests {
     /// Windows of congestion avoidance, sampled once a round of `rtt_ms`, from a loss at `from` segments on.
     fn after_loss(from: u32, rtt_ms: u32, seconds: u32) -> Vec<u32> {
         let mut cubic = Cubic::default();
-        let window = Window { cwnd: from * MSS, ssthresh: u32::MAX, mss: MSS };
+        let window = Window { cwnd: from * MSS, mss: MSS };
         let mut cwnd = cubic.reduce(window, from * MSS);
         assert_eq!(cwnd, from * 700);
         let mut windows = Vec::new();
@@ -138,7 +138,7 @@ mod tests {
                 left -= acked;
                 let (una, nxt) = (SeqNumber(0), SeqNumber(1));
                 let arrival = Arrival { acked, una, nxt, rtt_ns: None, srtt_ns, at };
-                cwnd = cubic.avoid(Window { cwnd, ssthresh: 0, mss: MSS }, arrival);
+                cwnd = cubic.avoid(Window { cwnd, mss: MSS }, arrival);
             }
         }
         windows
@@ -175,7 +175,7 @@ mod tests {
     #[test]
     fn leaves_room_where_it_does_not_come_as_far() {
         let mut cubic = Cubic::default();
-        let window = |cwnd| Window { cwnd, ssthresh: 0, mss: MSS };
+        let window = |cwnd| Window { cwnd, mss: MSS };
         assert_eq!(cubic.reduce(window(100_000), 100_000), 70_000);
         assert_eq!(cubic.w_max, 100_000);
         cubic.reduce(window(80_000), 80_000);

@@ -42,9 +42,14 @@ impl Default for HyStart {
 }
 
 impl HyStart {
-    /// Data arrived in the first slow start. Answers the new windows.
-    pub fn grow(&mut self, window: Window, arrival: Arrival) -> Window {
-        let Window { cwnd, mut ssthresh, mss } = window;
+    /// Whether slow start has ended.
+    pub fn is_over(&self) -> bool {
+        self.conservative.is_some_and(|conservative| conservative.rounds >= ROUNDS)
+    }
+
+    /// Data arrived in the first slow start. Answers the new window.
+    pub fn grow(&mut self, window: Window, arrival: Arrival) -> u32 {
+        let Window { cwnd, mss } = window;
         let divisor = if self.conservative.is_some() { DIVISOR } else { 1 };
         let cwnd = cwnd + arrival.acked.min(SLOW_START_SEGMENTS * mss) / divisor;
         if let Some(rtt_ns) = arrival.rtt_ns {
@@ -57,12 +62,9 @@ impl HyStart {
             (self.last_min_ns, self.min_ns, self.samples) = (self.min_ns, u64::MAX, 0);
             if let Some(conservative) = &mut self.conservative {
                 conservative.rounds += 1;
-                if conservative.rounds >= ROUNDS {
-                    ssthresh = cwnd;
-                }
             }
         }
-        Window { cwnd, ssthresh, mss }
+        cwnd
     }
 
     fn judge(&mut self) {
@@ -95,10 +97,10 @@ mod tests {
 
     const MSS: u32 = 1000;
 
-    /// The windows after rounds whose segments each took as long as given, in milliseconds.
-    fn rounds(rtts_ms: &[u64]) -> Vec<Window> {
+    /// The windows after rounds whose segments each took as long as given, in milliseconds, in segments.
+    fn rounds(rtts_ms: &[u64]) -> (HyStart, Vec<u32>) {
         let mut hystart = HyStart::default();
-        let mut window = Window { cwnd: 16 * MSS, ssthresh: u32::MAX, mss: MSS };
+        let mut window = Window { cwnd: 16 * MSS, mss: MSS };
         let (mut una, mut windows) = (SeqNumber(0), Vec::new());
         for rtt_ms in rtts_ms {
             let segments = window.cwnd / MSS;
@@ -107,34 +109,32 @@ mod tests {
                 let nxt = una + (segments - 1) * MSS;
                 let rtt_ns = Some(rtt_ms * 1_000_000);
                 let arrival = Arrival { acked: MSS, una, nxt, rtt_ns, srtt_ns: 0, at: 0 };
-                window = hystart.grow(window, arrival);
+                window.cwnd = hystart.grow(window, arrival);
             }
-            windows.push(window);
+            windows.push(window.cwnd / MSS);
         }
-        windows
+        (hystart, windows)
     }
 
     #[test]
     fn doubles_while_round_trips_are_equal() {
-        let windows = rounds(&[20, 20, 21, 23]);
-        assert_eq!(windows.last().map(|window| window.cwnd), Some(256 * MSS));
+        let (hystart, windows) = rounds(&[20, 20, 21, 23]);
+        assert_eq!((windows.last(), hystart.is_over()), (Some(&256), false));
     }
 
     #[test]
     fn ends_after_five_rounds_that_are_longer() {
-        let windows = rounds(&[20, 20, 30, 30, 30, 30, 30, 30, 30]);
-        let grown: Vec<_> =
-            windows.windows(2).map(|two| f64::from(two[1].cwnd) / f64::from(two[0].cwnd)).collect();
-        assert!(grown[0] > 1.9 && grown[3] < 1.3, "{grown:?}");
-        assert_eq!(windows[5].ssthresh, u32::MAX);
-        assert!(windows[8].ssthresh < u32::MAX, "{windows:?}");
+        let (hystart, windows) = rounds(&[20, 20, 30, 30, 30, 30, 30, 30, 30]);
+        assert!(
+            hystart.is_over() && windows[1] >= 63 && windows[3] < windows[2] * 4 / 3,
+            "{windows:?}"
+        );
+        assert!(!rounds(&[20, 20, 30, 30, 30, 30]).0.is_over());
     }
 
     #[test]
     fn a_mistake_is_seen() {
-        let windows = rounds(&[20, 20, 30, 20, 20]);
-        let [.., before, last] = &windows[..] else { panic!("five") };
-        assert!(f64::from(last.cwnd) > 1.9 * f64::from(before.cwnd), "{windows:?}");
-        assert_eq!(last.ssthresh, u32::MAX);
+        let (hystart, windows) = rounds(&[20, 20, 30, 20, 20]);
+        assert!(!hystart.is_over() && windows[4] > windows[3] * 19 / 10, "{windows:?}");
     }
 }

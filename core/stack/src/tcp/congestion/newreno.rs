@@ -7,7 +7,7 @@ use super::control::{Arrival, CongestionControl, Window, threshold};
 pub(super) struct NewReno;
 
 impl CongestionControl for NewReno {
-    fn avoid(&mut self, Window { cwnd, mss, .. }: Window, arrival: Arrival) -> u32 {
+    fn avoid(&mut self, Window { cwnd, mss }: Window, arrival: Arrival) -> u32 {
         let more = u64::from(mss) * u64::from(arrival.acked) / u64::from(cwnd.max(1));
         cwnd + (more as u32).clamp(1, mss)
     }
