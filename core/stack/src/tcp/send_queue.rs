@@ -90,8 +90,8 @@ fn join(segment: &mut Retained, bytes: &[u8], flags: TcpFlags) -> bool {
     true
 }
 
-/// As [`enqueue`], for a buffer that is longer than the peer's segments: it is cut when it is sent,
-/// so that want of memory delays it and refuses nothing.
+/// As [`enqueue`], for a buffer that is longer than the peer's segments: step 6 cuts it together with what follows, and
+/// want of memory delays it and refuses nothing.
 #[cold]
 pub(crate) fn enqueue_long(
     place: Place,
@@ -106,7 +106,7 @@ pub(crate) fn enqueue_long(
     conn.snd_end += meta.len as u32;
     cold.unsent.push(mbuf.retain(meta));
     conn.flags.set(Flags::UNSENT);
-    pump(place, conn, cold, ctx);
+    note_pending(conn, place, ctx);
 }
 
 /// Sends again what is lost, then what waits, as far as the windows allow.
@@ -197,8 +197,8 @@ fn send_front(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) -> bool {
 /// Whether as many segments are in flight as may be: small ones pin large buffers, so that not only bytes count. What waits
 /// is joined meanwhile.
 fn is_crowded(conn: &Conn, cold: &Cold) -> bool {
-    let Some(recovery) = &cold.recovery else { return false };
-    let segments = recovery.board.len();
+    let board = cold.recovery.as_ref().map(|recovery| recovery.board.len());
+    let segments = board.unwrap_or(conn.listed.into());
     let full = (conn.cwnd / u32::from(conn.mss.max(1))) as usize;
     segments >= MAX_SEGMENTS.min((2 * full).max(usize::from(MAX_LISTED)))
 }

@@ -306,3 +306,87 @@ fn a_window_that_is_taken_back_is_probed_and_not_timed_out() {
     world.hear(&peer.seg(1, 1 + 4 * 1_460));
     assert!(matches!(world.told()[..], [Told::Sent { bytes: 5_840, .. }]));
 }
+
+/// Sends `len` bytes in messages of `message` as the windows open; the peer acknowledges all that comes. Answers the payloads
+/// of the segments.
+fn stream(world: &mut World, peer: &Peer, mut credit: u32, len: u32, message: u32) -> Vec<usize> {
+    let (mut left, mut received, mut payloads) = (len, 0, Vec::new());
+    while received < len {
+        while left > 0 && credit > 0 {
+            let part = message.min(left).min(credit);
+            world.send(part as usize);
+            (left, credit) = (left - part, credit - part);
+        }
+        let segments = world.segments();
+        assert!(!segments.is_empty(), "{left} bytes left, {credit} may be sent");
+        for segment in segments {
+            peer.text(&segment);
+            assert_eq!(segment.seq - peer.irs, 1 + received as i32);
+            received += segment.payload.len() as u32;
+            payloads.push(segment.payload.len());
+        }
+        world.hear(&peer.seg(1, 1 + received));
+        for told in world.told() {
+            let Told::Sent { window, .. } = told else { panic!("{told:?}") };
+            credit = window;
+        }
+    }
+    payloads
+}
+
+/// The application's buffers are cut where the peer's segments end, and what is left over goes with what follows.
+#[test]
+fn segments_are_equal_but_the_last_whatever_the_peer_takes() {
+    for (mss, most) in [(1_000, 102), (536, 190), (1_460, 70)] {
+        let mut world = World::new();
+        let peer = Peer::establish(&mut world, 5, Open { mss: Some(mss), ..Open::default() });
+        let payloads = stream(&mut world, &peer, 10 * u32::from(mss), 100_000, 64_000);
+        assert!(payloads.len() <= most, "{mss}: {} segments: {payloads:?}", payloads.len());
+    }
+}
+
+/// What waits for the window is joined: a hundred messages go in as few segments as their bytes fill.
+#[test]
+fn small_messages_that_wait_share_segments_and_memory() {
+    let mut world = World::new();
+    let peer = Peer::establish(&mut world, 5, Open::default());
+    // A time-out leaves a window of one segment, and the promise of ten.
+    world.send(1_460);
+    world.frames_out();
+    world.pass_until_sent(ms(5_000));
+    world.frames_out();
+    let free = world.pool.available();
+    (0..100).for_each(|_| world.send(100));
+    let taken = free - world.pool.available();
+    assert!(taken <= 10, "{taken} chunks for 10,000 bytes");
+    let mut lens = Vec::new();
+    let mut acked = 1_461;
+    while acked < 11_461 {
+        world.hear(&peer.seg(1, acked));
+        let sent = world.segments();
+        assert!(!sent.is_empty(), "{lens:?}");
+        acked += sent.iter().map(|segment| segment.payload.len() as u32).sum::<u32>();
+        lens.extend(sent.iter().map(|segment| segment.payload.len()));
+    }
+    assert_eq!(lens, [1_400, 1_400, 1_400, 1_400, 1_400, 1_400, 1_400, 200]);
+    world.hear(&peer.seg(1, acked));
+    world.told();
+}
+
+/// Chunks are charged, not bytes: however small the messages, as many segments are in flight as would fill the window twice,
+/// and the rest is joined.
+#[test]
+fn tiny_messages_do_not_pin_a_chunk_for_each_byte() {
+    let mut world = World::new();
+    let peer = Peer::establish(&mut world, 5, Open::default());
+    let free = world.pool.available();
+    (0..2_000).for_each(|_| world.send(1));
+    assert!(free - world.pool.available() <= 70, "{} chunks", free - world.pool.available());
+    let sent = world.segments();
+    assert_eq!(sent.iter().map(|segment| segment.payload.len()).sum::<usize>(), 64);
+    world.hear(&peer.seg(1, 65));
+    let rest: Vec<_> = world.segments().iter().map(|segment| segment.payload.len()).collect();
+    assert_eq!(rest, [1_460, 476]);
+    world.hear(&peer.seg(1, 2_001));
+    world.told();
+}

@@ -130,7 +130,7 @@ mod tests {
         let mut windows = Vec::new();
         for round in 0..seconds * 1000 / rtt_ms {
             let srtt_ns = u64::from(rtt_ms) * 1_000_000;
-            let at = (u64::from(round) * srtt_ns >> UNIT_SHIFT) as u32;
+            let at = ((u64::from(round) * srtt_ns) >> UNIT_SHIFT) as u32;
             windows.push(cwnd);
             let mut left = cwnd;
             while left > 0 {
