@@ -32,7 +32,7 @@ pub enum Want {
     Receive,
 }
 
-/// Received chunks that a connection may keep in any case, as long as there are some.
+/// Chunks that a connection may keep in any case, as long as there are some.
 const LEAST_SHARE: usize = 8;
 
 /// A core's free chunks, in front of the region's depot.
@@ -141,11 +141,16 @@ impl Pool {
         self.allows_all(want, 1)
     }
 
-    /// Received chunks of one purpose that one connection may keep: a quarter of what is left, so that a few take from
+    /// Chunks of one purpose that one connection may keep: a quarter of what is left, so that a few take from
     /// nobody what it needs. However many take all that they get, one of them has a fifth of the whole where it is
-    /// alone, and `n` leave one part in `n + 4` to the next (Choudhury and Hahne's dynamic thresholds).
+    /// alone, and `n` leave one part in `n + 4` to the next (Choudhury and Hahne's dynamic thresholds). To send, the depot's
+    /// chunks count too, as of now.
     pub fn share(&self, want: Want) -> usize {
-        (self.quota(want).saturating_sub(self.kept) / 4).max(LEAST_SHARE)
+        let left = match want {
+            Want::Send => self.available().saturating_sub(self.stays_free(want)),
+            Want::OutOfOrder | Want::Receive => self.quota(want).saturating_sub(self.kept),
+        };
+        (left / 4).max(LEAST_SHARE)
     }
 
     /// Received chunks that may be kept where one more is wanted for this purpose.

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use clock::{Duration, Instant};
 use domain::{EventArray, EventRecord, Handle};
-use mem::{Mbuf, Pool, TxFrame};
+use mem::{Mbuf, Pool, TxFrame, Want};
 use wire::{
     ArpOperation, ArpRepr, EstablishedTemplate, EtherType, EthernetRepr, FlowKey, Ipv4Addr,
     Ipv4Repr, MacAddr, Protocol, SeqNumber,
@@ -80,6 +80,31 @@ impl Unresolved {
     }
 }
 
+/// What a connection may have of the memory that is left, in bytes of full segments: reckoned once a cycle.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shares {
+    /// Received and not read.
+    pub receive: u32,
+    /// Sent and not acknowledged.
+    pub send: u32,
+}
+
+impl Default for Shares {
+    fn default() -> Self {
+        Self { receive: u32::MAX, send: u32::MAX }
+    }
+}
+
+impl Shares {
+    /// Those of now.
+    pub fn of(pool: &Pool) -> Self {
+        // Payload of a full segment on Ethernet, with timestamps.
+        const SEGMENT: usize = 1448;
+        let bytes = |want| (pool.share(want) * SEGMENT).min(1 << 30) as u32;
+        Self { receive: bytes(Want::Receive), send: bytes(Want::Send) }
+    }
+}
+
 /// What the stack keeps between the steps of a cycle, apart from connections.
 #[derive(Debug)]
 pub(crate) struct Outbox {
@@ -114,6 +139,8 @@ pub(crate) struct Outbox {
     pub unresolved: Unresolved,
     /// What came ahead of a gap was refused for want of memory: others hold it.
     pub is_short: bool,
+    /// What a connection may have of the memory that is left.
+    pub shares: Shares,
     /// Segments of this batch that had come before: whose, and from where to where.
     pub twice: Vec<(FlowKey, SeqNumber, SeqNumber)>,
     /// Answers to strangers in the current second.
@@ -143,6 +170,7 @@ impl Outbox {
             elsewhere: Elsewhere::default(),
             unresolved: Unresolved::default(),
             is_short: false,
+            shares: Shares::default(),
             twice: Vec::new(),
             answers: AnswerBudget::default(),
             last_hop: (Ipv4Addr::UNSPECIFIED, nobody, Instant::ZERO),

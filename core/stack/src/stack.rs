@@ -10,7 +10,7 @@ use domain::{CallArray, CallRecord, EventArray, Handle, Held};
 use mem::{Mbuf, Pool, TxFrame};
 use wire::{Sum, UnreachableCode};
 
-use crate::context::{Census, Context, Outbox};
+use crate::context::{Census, Context, Outbox, Shares};
 use crate::elsewhere::Elsewhere;
 use crate::execute::{self, Batch};
 use crate::group_set::GroupSet;
@@ -273,6 +273,7 @@ impl Stack {
             self.prefetch(&mut parsed[..fitting]);
         }
         with_context!(self, now, pool, events, |ctx, groups| {
+            ctx.out.shares = Shares::of(ctx.pool);
             ctx.plenty = predicted::is_plenty(fitting, ctx);
             for (mbuf, found) in frames.drain(..fitting).zip(&parsed) {
                 // Asked first, and not among the others: nearly every frame is one.
@@ -380,6 +381,7 @@ impl Stack {
         }
         let (core, ports) = (self.core, &mut self.port_counter);
         with_context!(self, now, pool, events, |ctx, groups| {
+            ctx.out.shares = Shares::of(ctx.pool);
             let mut batch = Batch { payloads: payloads.drain(..), buffers: buffers.drain(..) };
             execute::run(groups, core, ports, records, &mut batch, ctx);
         });

@@ -260,7 +260,7 @@ fn window_opened(
         Some(recovery) => recovery.arrived(conn.flight(), conn.mss),
         None => 0,
     };
-    let grew = conn.update_edge(arrived);
+    let grew = conn.update_edge(arrived, ctx.out.shares.send);
     if grew && conn.flags.has(Flags::PERSIST) && !conn.flags.has(Flags::UNSENT) {
         // The application may send again: nothing is left to be probed for.
         conn.flags.clear(Flags::PERSIST.and(Flags::RTX_ARMED));

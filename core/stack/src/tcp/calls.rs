@@ -102,7 +102,7 @@ pub(crate) fn recv_done(
     if conn.flags.has(Flags::HELD) {
         receive::trim_held(place, conn, cold, ctx);
     }
-    if conn.state.may_receive() && announce::window_update_due(conn, cold, ctx.shared) {
+    if conn.state.may_receive() && announce::window_update_due(conn, cold, ctx) {
         conn.flags.set(Flags::ACK_NOW);
         output::note_pending(conn, place, ctx);
     }

@@ -325,10 +325,10 @@ impl Conn {
 
     /// Moves the edge that the application was told of, which never goes back: what was promised
     /// is accepted even if the congestion window shrinks meanwhile. `arrived`: bytes in flight that do not count against
-    /// the congestion window. Answers whether it moved.
+    /// the congestion window; `share`: those that memory has room for. Answers whether it moved.
     #[inline(always)]
-    pub fn update_edge(&mut self, arrived: u32) -> bool {
-        let edge = self.snd_una + (self.cwnd + arrived).min(self.snd_wnd);
+    pub fn update_edge(&mut self, arrived: u32, share: u32) -> bool {
+        let edge = self.snd_una + (self.cwnd + arrived).min(self.snd_wnd).min(share);
         let grew = edge.after(self.snd_edge);
         if grew {
             self.snd_edge = edge;

@@ -7,7 +7,7 @@ use alloc::boxed::Box;
 
 use wire::SeqNumber;
 
-use super::congestion::{Arrival, Congestion, UNIT_SHIFT, Window};
+use super::congestion::{Arrival, Congestion, UNIT_SHIFT, Window, initial_window};
 use super::conn::{Cold, Conn, Flags};
 use super::fields::Segment;
 use super::prr::Prr;
@@ -129,7 +129,10 @@ pub(crate) fn grow(
     let (una, nxt, at) = (conn.snd_una, conn.snd_nxt, ctx.clock);
     let srtt_ns = path(conn).srtt_ns;
     let arrival = Arrival { acked, una, nxt, rtt_ns, srtt_ns, at };
-    conn.cwnd = congestion(cold, ctx).grow(window(conn), arrival);
+    let grown = congestion(cold, ctx).grow(window(conn), arrival);
+    // No further than there is memory for.
+    let most = ctx.out.shares.send.max(initial_window(conn.mss)).max(conn.cwnd);
+    conn.cwnd = grown.min(most);
 }
 
 /// Whether the timestamp that an acknowledgment echoes is older than a segment that was last sent at `at_ns`: it answers an

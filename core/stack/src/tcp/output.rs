@@ -62,7 +62,7 @@ fn options_and_window(
     if flags.contains(TcpFlags::SYN) {
         return syn_options_and_window(conn, cold, flags, timestamp, ctx);
     }
-    let window = announce_window(conn, cold, ctx.shared);
+    let window = announce_window(conn, cold, ctx);
     let mut options = match conn.flags.has(Flags::TIMESTAMPS) {
         true => TcpOptions::with_timestamp(timestamp),
         false => TcpOptions::NONE,
@@ -112,7 +112,7 @@ fn syn_options_and_window(
         sack_permitted: offers || conn.flags.has(Flags::SACK),
         ..TcpOptions::NONE
     };
-    let room = receive_room(conn, cold, ctx.shared).min(u16::MAX as u32);
+    let room = receive_room(conn, cold, ctx).min(u16::MAX as u32);
     conn.rcv_adv = conn.rcv_nxt + room;
     (options, room as u16)
 }

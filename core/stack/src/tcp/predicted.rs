@@ -110,10 +110,15 @@ fn applies(conn: &Conn, segment: &Segment, ctx: &Context<'_>) -> bool {
         && ctx.plenty
 }
 
-/// Whether a batch of `packets` can be taken without asking, packet by packet, for room for its events
-/// and for memory to keep its bytes in.
+/// Bytes that a connection's share to send has to have at least: a congestion window grows no further than the share of
+/// its time, so that it need not be asked for where there is no shortage.
+const PLENTY: u32 = 256 << 10;
+
+/// Whether a batch of `packets` can be taken without asking, packet by packet, for room for its events, for memory to keep
+/// its bytes in, and for what connections may be promised.
 pub(crate) fn is_plenty(packets: usize, ctx: &Context<'_>) -> bool {
-    ctx.events.room() > receive::EVENT_RESERVE + 2 * packets
+    ctx.out.shares.send >= PLENTY
+        && ctx.events.room() > receive::EVENT_RESERVE + 2 * packets
         && ctx.out.late_events.is_empty()
         && ctx.pool.allows_all(Want::Receive, packets)
 }
@@ -149,7 +154,7 @@ fn take(
             loss::grow(conn, cold, acked, acknowledged.rtt_ns, ctx);
         }
     }
-    let grew = conn.update_edge(0);
+    let grew = conn.update_edge(0, u32::MAX);
     // There is room for an event, and nothing waits to be told before: it was asked for.
     if segment.payload_len > 0 {
         receive::count_segment(conn, segment.payload_len);
@@ -192,7 +197,7 @@ pub(crate) fn reply(
         return reply_by_calls(place, conn, cold, (mbuf, sum), given_back, ctx);
     }
     conn.rcv_used -= given_back;
-    let window = announce::announce_window(conn, cold, ctx.shared);
+    let window = announce::announce_window(conn, cold, ctx);
     let sent_at_ns = ctx.now.as_nanos();
     let Some(template) = ctx.template(conn) else {
         return reply_by_calls(place, conn, cold, (mbuf, sum), 0, ctx);

@@ -477,3 +477,54 @@ fn a_refused_segment_is_acknowledged_at_once() {
     world.expect(&peer, &[&format!(". 1 ack {}", next - 1)]);
     world.told();
 }
+
+/// Where memory becomes short windows shrink, before anything is refused, and never below what each connection may have in
+/// any case; they grow again with what is given back.
+#[test]
+fn windows_shrink_before_anything_is_refused() {
+    let mut world = World::sized(config(), 2_048, 64);
+    let scaled = Open { window_scale: Some(7), ..Open::default() };
+    // The window of a connection that has sent one segment.
+    let window = |world: &mut World, peer: &Peer, seq: u32| {
+        world.hear(&peer.seg(seq, 1).len(1_460));
+        world.pass(ms(50));
+        world.told();
+        let acks = world.segments();
+        let ack = acks.iter().rfind(|ack| ack.dst == peer.here).expect("an acknowledgment");
+        u32::from(ack.window) << 3
+    };
+    let peer = Peer::establish(&mut world, 100, scaled);
+    let wide = window(&mut world, &peer, 1);
+    assert_eq!(wide, 256 << 10);
+    world.auto_done = false;
+    // One after the other fills the window that it is announced, which shrinks.
+    let mut filled = Vec::new();
+    for port in 1..=8 {
+        let holder = Peer::establish(&mut world, port, scaled);
+        let (mut sent, mut edge) = (0, 65_535);
+        while sent + 1_460 <= edge {
+            world.hear(&holder.seg(1 + sent, 1).len(1_460));
+            sent += 1_460;
+            for ack in world.segments() {
+                let window = i32::from(ack.window) << 3;
+                edge = edge.max((ack.ack - holder.iss - 1 + window) as u32);
+            }
+        }
+        world.told();
+        filled.push((world.handle(), sent));
+    }
+    let bytes: Vec<_> = filled.iter().map(|&(_, sent)| sent).collect();
+    assert!(bytes[0] > 200_000 && bytes[7] < 70_000, "{bytes:?}");
+    assert!(bytes.is_sorted_by(|one, next| one >= next), "{bytes:?}");
+    world.auto_done = true;
+    assert_eq!(world.stats().tcp_dropped_segments, 0);
+    let peer = Peer::establish(&mut world, 101, scaled);
+    let narrow = window(&mut world, &peer, 1);
+    assert!(narrow <= 65_535, "{narrow}: no more than its SYN was promised");
+    for (handle, _) in filled {
+        let held = world.held(handle).len();
+        world.call(|calls| calls.recv_done(handle, held).expect("room"));
+    }
+    world.frames_out();
+    assert_eq!(window(&mut world, &peer, 1_461), wide);
+}

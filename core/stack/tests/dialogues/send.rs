@@ -390,3 +390,31 @@ fn tiny_messages_do_not_pin_a_chunk_for_each_byte() {
     world.hear(&peer.seg(1, 2_001));
     world.told();
 }
+
+/// Where memory is short a connection is promised a share of what is left: fast readers that fall silent, one after the
+/// other, do not pin all of it.
+#[test]
+fn promises_shrink_with_the_memory_that_is_left() {
+    let mut world = World::sized(config(), 256, 1024);
+    let mut pinned = Vec::new();
+    for port in 1..=6 {
+        let open = Open { window_scale: Some(7), ..Open::default() };
+        let peer = Peer::establish(&mut world, port, open);
+        let (mut promised, mut acked) = (10 * MSS, 1);
+        for _ in 0..5 {
+            world.send(promised as usize);
+            acked += promised;
+            world.frames_out();
+            world.hear(&peer.seg(1, acked));
+            let told = world.told();
+            let Some(&Told::Sent { window, .. }) = told.last() else { panic!("{told:?}") };
+            promised = window;
+        }
+        world.send(promised as usize);
+        world.frames_out();
+        pinned.push(promised / MSS);
+    }
+    assert!(pinned.is_sorted_by(|one, next| one >= next), "{pinned:?}");
+    assert!(pinned[0] > 3 * pinned[5] && pinned[5] >= 7, "{pinned:?}");
+    assert!(world.pool.available() >= 256 / 8, "{pinned:?}");
+}
