@@ -19,6 +19,10 @@ pub struct StackConfig {
     pub gateway: Option<Ipv4Addr>,
     /// The link address.
     pub mac: MacAddr,
+    /// Time to live of the packets that are sent (RFC 9293 §3.9.2).
+    pub ttl: u8,
+    /// Their Differentiated Services codepoint, six bits (RFC 2474).
+    pub dscp: u8,
     /// Neighbours whose link addresses are given: they are never asked for, and no answer changes them.
     pub neighbors: Vec<(Ipv4Addr, MacAddr)>,
     /// Largest IP packet, in bytes (1,500 on Ethernet).
@@ -109,6 +113,8 @@ impl StackConfig {
             prefix_bits: prefix_bits.min(32),
             gateway: None,
             mac,
+            ttl: 64,
+            dscp: 0,
             neighbors: Vec::new(),
             mtu_bytes: 1500,
             receive_mtu_bytes: None,

@@ -175,7 +175,9 @@ impl Outbox {
             answers: AnswerBudget::default(),
             last_hop: (Ipv4Addr::UNSPECIFIED, nobody, Instant::ZERO),
             template: {
-                let headers = EstablishedTemplate::new(nobody, nobody, Ipv4Addr::UNSPECIFIED, 0);
+                let ip =
+                    Ipv4Repr::new(Ipv4Addr::UNSPECIFIED, Ipv4Addr::UNSPECIFIED, Protocol::TCP, 0);
+                let headers = EstablishedTemplate::new(nobody, nobody, &ip, 0);
                 (headers, Ipv4Addr::UNSPECIFIED, never)
             },
         }
@@ -329,8 +331,8 @@ impl Context<'_> {
             self.out.template.1 = destination;
             return Some(());
         }
-        let (src, address) = (self.shared.config.mac, self.shared.config.address);
-        let template = EstablishedTemplate::new(mac, src, address, self.timestamp());
+        let ip = self.shared.ip_header(destination, Protocol::TCP, 0);
+        let template = EstablishedTemplate::new(mac, self.shared.config.mac, &ip, self.timestamp());
         self.out.template = (template, destination, self.now);
         Some(())
     }
@@ -439,7 +441,7 @@ impl Context<'_> {
         asker: Asker,
     ) {
         let payload_len = mbuf.len();
-        let ip = Ipv4Repr::new(self.shared.config.address, destination, protocol, payload_len);
+        let ip = self.shared.ip_header(destination, protocol, payload_len);
         let Ok(frame) = mbuf.prepend(LINK_AND_IP) else {
             self.stats.tx_dropped += 1;
             return self.pool.free(mbuf);

@@ -8,6 +8,7 @@ use wire::{Endpoint, FlowKey, Sum};
 
 use crate::context::Context;
 use crate::groups::{Groups, group_mut, resolve};
+use crate::input::is_martian;
 use crate::policy::{Direction, Transport};
 use crate::shared::Shared;
 use crate::tcp::conn::Place;
@@ -177,6 +178,11 @@ fn connect(
     (peer, local_port): (Endpoint, Option<u16>),
     ctx: &mut Context<'_>,
 ) {
+    // RFC 9293 §3.9.2.3, MUST-46: no connection leads to a group of hosts, or to this one.
+    if is_martian(peer.addr, ctx.shared) {
+        let error = ConnectError::Unreachable;
+        return ctx.event(EventRecord::ConnectFailed { cookie, error });
+    }
     let from = local_port.unwrap_or(0);
     if !ctx.shared.access.permits(Direction::Out, Transport::Tcp, peer, from, ctx.now) {
         ctx.stats.policy_denied_out += 1;

@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU8, Ordering};
 
-use wire::{FlowKey, Ipv4Addr, Toeplitz};
+use wire::{FlowKey, Ipv4Addr, Ipv4Repr, Protocol, Toeplitz};
 
 use crate::config::StackConfig;
 use crate::neighbors::NeighborTable;
@@ -116,6 +116,19 @@ impl Shared {
     #[inline]
     pub(crate) fn listener(&self, port: u16) -> Option<usize> {
         self.config.tcp_listen.iter().position(|&listening| listening == port)
+    }
+
+    /// The IP header of a packet of ours.
+    #[inline]
+    pub(crate) fn ip_header(
+        &self,
+        dst: Ipv4Addr,
+        protocol: Protocol,
+        payload_len: usize,
+    ) -> Ipv4Repr {
+        let StackConfig { address, ttl, dscp, .. } = self.config;
+        let plain = Ipv4Repr::new(address, dst, protocol, payload_len);
+        Ipv4Repr { ttl, dscp_ecn: dscp << 2, ..plain }
     }
 
     /// As [`flow_hash`](Self::flow_hash).

@@ -11,7 +11,7 @@ use zerocopy::{
 };
 
 use crate::checksum::fold;
-use crate::ipv4::{DONT_FRAGMENT, FRAGMENT_OFFSET, MORE_FRAGMENTS, VERSION_IHL};
+use crate::ipv4::{DONT_FRAGMENT, FRAGMENT_OFFSET, Ipv4Repr, MORE_FRAGMENTS, VERSION_IHL};
 use crate::tcp_options::ALIGNED_TIMESTAMP;
 use crate::{EtherType, FlowKey, Ipv4Addr, MacAddr, Protocol, SeqNumber, Sum, TcpFlags, Timestamp};
 
@@ -225,19 +225,20 @@ pub struct EstablishedFields {
 }
 
 impl EstablishedTemplate {
-    /// The template for frames from `src` at `src_mac` to the neighbour at `dst_mac`, with the timestamp `value`
-    /// (TSval).
-    pub fn new(dst_mac: MacAddr, src_mac: MacAddr, src: Ipv4Addr, value: u32) -> Self {
+    /// The template for frames from `src_mac` to the neighbour at `dst_mac`, with the timestamp `value` (TSval). Of `ip`
+    /// counts what is the same in all packets: source, time to live and traffic class.
+    pub fn new(dst_mac: MacAddr, src_mac: MacAddr, ip: &Ipv4Repr, value: u32) -> Self {
+        let Ipv4Repr { src, ttl, dscp_ecn, .. } = *ip;
         let raw = Raw {
             dst: dst_mac.0,
             src: src_mac.0,
             ethertype: EtherType::IPV4.0.into(),
             version_ihl: VERSION_IHL,
-            dscp_ecn: 0,
+            dscp_ecn,
             total_len: 0.into(),
             ident: 0.into(),
             flags_fragment: DONT_FRAGMENT.into(),
-            ttl: 64,
+            ttl,
             protocol: Protocol::TCP.0,
             ip_checksum: [0; 2],
             src_ip: src.octets(),
@@ -256,7 +257,7 @@ impl EstablishedTemplate {
         };
         let pair = |a, b| u64::from(u16::from_ne_bytes([a, b]));
         let src = u64::from(u32::from_ne_bytes(src.octets()));
-        let ip_words = pair(VERSION_IHL, 0)
+        let ip_words = pair(VERSION_IHL, dscp_ecn)
             + u64::from(DONT_FRAGMENT.to_be())
             + pair(raw.ttl, raw.protocol)
             + src;

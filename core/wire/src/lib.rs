@@ -61,7 +61,7 @@ pub use icmp::{IcmpRepr, IcmpView, TimeExceededCode, UnreachableCode};
 pub use ipv4::{Ipv4Repr, Ipv4View, Protocol, pseudo_header_sum};
 pub use long_segment::LongSegment;
 pub use tcp::{SeqNumber, TcpFlags, TcpRepr, TcpView};
-pub use tcp_options::{MAX_SACK_BLOCKS, SackBlocks, TcpOptions, Timestamp};
+pub use tcp_options::{MAX_OPTIONS_LEN, MAX_SACK_BLOCKS, SackBlocks, TcpOptions, Timestamp};
 pub use toeplitz::{MICROSOFT_KEY, Toeplitz, toeplitz_reference};
 pub use udp::{UdpRepr, UdpView, emit_udp_packet};
 

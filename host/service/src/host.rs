@@ -81,6 +81,8 @@ pub fn runtime(config: &RunConfig, mac: MacAddr, mtu: Mtu) -> anyhow::Result<Run
     stack.mtu_bytes = mtu.send;
     stack.receive_mtu_bytes = Some(mtu.receive);
     stack.gateway = config.network.gateway;
+    stack.neighbors = config.network.neighbors()?;
+    (stack.ttl, stack.dscp) = (config.network.ttl, config.network.dscp);
     stack.tcp_listen = config.service.all_ports().collect();
     stack.udp_bind = config.service.all_ports().collect();
     stack.backlog = config.tcp.backlog;

@@ -7,11 +7,13 @@
 //! mode = "auto"     # or one that is demanded: zero-copy, copy, generic
 //! ```
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 
 use anyhow::bail;
 use configfile::in_range;
 use serde::Deserialize;
+use tailplane::MacAddr;
 
 use crate::lab::constants::{DATAPLANE_ADDRESS, DEFAULT_PREFIX, SUBNET_BITS};
 
@@ -32,7 +34,7 @@ pub enum ModeName {
 }
 
 /// `[network]`: the lab, or an interface of this machine.
-#[derive(Clone, Debug, Default, Deserialize)]
+#[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct NetworkConfig {
     /// The lab whose dataplane end is used: see [`lab`](Self::lab). Made if it is not up.
@@ -43,6 +45,12 @@ pub struct NetworkConfig {
     pub address: Option<String>,
     /// The next hop beyond the prefix.
     pub gateway: Option<Ipv4Addr>,
+    /// Link addresses of neighbours, which are then never asked for: `{ "10.0.0.1" = "02:00:00:00:00:01" }`.
+    pub neighbors: BTreeMap<Ipv4Addr, String>,
+    /// Time to live of packets that are sent.
+    pub ttl: u8,
+    /// Their Differentiated Services codepoint, six bits.
+    pub dscp: u8,
     /// How frames travel between the interface and packet memory; [`ModeName::Auto`] where nothing is said.
     pub mode: ModeName,
     /// Instead of lab and interface: a wire in shared memory, which another process of this machine
@@ -50,7 +58,37 @@ pub struct NetworkConfig {
     pub shm: Option<std::path::PathBuf>,
 }
 
+impl Default for NetworkConfig {
+    fn default() -> Self {
+        Self {
+            lab: None,
+            interface: None,
+            address: None,
+            gateway: None,
+            neighbors: BTreeMap::new(),
+            ttl: 64,
+            dscp: 0,
+            mode: ModeName::default(),
+            shm: None,
+        }
+    }
+}
+
 impl NetworkConfig {
+    /// Neighbours whose link addresses are given.
+    ///
+    /// # Errors
+    /// The key, the value and what is allowed.
+    pub fn neighbors(&self) -> anyhow::Result<Vec<(Ipv4Addr, MacAddr)>> {
+        let parsed = self.neighbors.iter().map(|(&address, mac)| match mac.parse() {
+            Ok(mac) => Ok((address, mac)),
+            Err(_) => bail!(
+                "`network.neighbors.\"{address}\"` is {mac:?}; allowed: a link address as 02:00:00:00:00:01"
+            ),
+        });
+        parsed.collect()
+    }
+
     /// The dataplane's address, and its prefix.
     ///
     /// # Errors
@@ -93,6 +131,8 @@ impl NetworkConfig {
         if let Some(address) = &self.address {
             configfile::network("network.address", address)?;
         }
-        Ok(())
+        in_range("network.ttl", self.ttl, 1, 255)?;
+        in_range("network.dscp", self.dscp, 0, 63)?;
+        self.neighbors().map(drop)
     }
 }

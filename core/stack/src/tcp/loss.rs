@@ -166,15 +166,18 @@ pub(crate) fn acknowledge(
 }
 
 /// Takes in which segments a peer has that lacks others before them (RFC 2018), and which it has twice (RFC 2883).
-/// Answers the bytes that are new, and whether there was one twice.
+/// Answers the bytes that are new, and those that it has twice.
 fn take_blocks(
     conn: &mut Conn,
     recovery: &mut Recovery,
     segment: &Segment,
     ctx: &Context<'_>,
-) -> (u32, bool) {
+) -> (u32, u32) {
+    if !conn.flags.has(Flags::SACK) {
+        return (0, 0);
+    }
     let (now_ns, una) = (ctx.now.as_nanos(), conn.snd_una);
-    let (mut new, mut twice, mut reorders) = (0, false, false);
+    let (mut new, mut twice, mut reorders) = (0, 0, false);
     let blocks = segment.sack_blocks.as_slice();
     for (index, &(left, right)) in blocks.iter().enumerate() {
         let is_sent = left.before(right) && right.before_eq(conn.snd_nxt);
@@ -184,7 +187,8 @@ fn take_blocks(
         let is_twice = right.before_eq(segment.ack)
             || (left.after_eq(una) && blocks.get(1).is_some_and(is_inside));
         if index == 0 && is_sent && is_twice {
-            twice |= una - left <= conn.snd_wnd.max(1 << 16) as i32;
+            let is_recent = una - left <= conn.snd_wnd.max(1 << 16) as i32;
+            twice = if is_recent { (right - left) as u32 } else { 0 };
         } else if is_sent && left.after_eq(una) {
             let Recovery { board, rack, .. } = recovery;
             new += board.sack(left, right, |sent| {
@@ -209,16 +213,16 @@ pub(crate) fn on_ack(
     ctx: &mut Context<'_>,
 ) {
     let Some(mut recovery) = cold.recovery.take() else { return };
-    let (sacked, is_twice) = take_blocks(conn, &mut recovery, segment, ctx);
-    if is_twice {
+    let (sacked, twice) = take_blocks(conn, &mut recovery, segment, ctx);
+    if twice > 0 {
         recovery.rack.widen(conn.snd_una, conn.snd_nxt);
     }
-    match tail::judge(conn, &mut recovery, segment, is_twice, news.is_duplicate) {
+    match tail::judge(conn, &mut recovery, segment, twice > 0, news.is_duplicate) {
         Outcome::Lost => {
             conn.cwnd = congestion(cold, ctx).reduce(window(conn), news.flight_before);
         }
-        Outcome::Unknown if is_twice => {
-            spurious::on_twice(conn, cold, &mut recovery, news.advance, ctx);
+        Outcome::Unknown if twice > 0 => {
+            spurious::on_twice(conn, cold, &mut recovery, (twice, news.advance), ctx);
         }
         Outcome::Unknown | Outcome::NotLost => {}
     }

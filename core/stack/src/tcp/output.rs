@@ -2,8 +2,8 @@
 
 use mem::{Mbuf, Retained, TxMeta};
 use wire::{
-    EtherType, EthernetRepr, Ipv4Addr, Ipv4Repr, MacAddr, Protocol, SackBlocks, SeqNumber, Sum,
-    TcpFlags, TcpOptions, TcpRepr, Timestamp,
+    EtherType, EthernetRepr, Ipv4Addr, Ipv4Repr, MAX_OPTIONS_LEN, MacAddr, Protocol, SackBlocks,
+    SeqNumber, Sum, TcpFlags, TcpOptions, TcpRepr, Timestamp,
 };
 
 use super::announce::{announce_window, receive_room};
@@ -34,7 +34,7 @@ fn write_headers(out: &mut [u8], conn: &Conn, segment: &Segment, shared: &Shared
     let (link, rest) = out.split_at_mut(EthernetRepr::HEADER_LEN);
     let (ip, tcp) = rest.split_at_mut(Ipv4Repr::HEADER_LEN);
     EthernetRepr { dst: to, src: shared.config.mac, ethertype: EtherType::IPV4 }.emit(link);
-    Ipv4Repr::new(src, dst, Protocol::TCP, tcp.len() + segment.payload_len).emit(ip);
+    shared.ip_header(dst, Protocol::TCP, tcp.len() + segment.payload_len).emit(ip);
     let has_ack = segment.flags.contains(TcpFlags::ACK);
     TcpRepr {
         src_port: conn.flow.local_port(),
@@ -83,15 +83,48 @@ fn tells_blocks(conn: &Conn) -> bool {
     conn.flags.has(Flags::OUT_OF_ORDER.and(Flags::DUPLICATE)) && conn.flags.has(Flags::SACK)
 }
 
-/// What came twice (RFC 2883 §4), then what waits behind gaps (RFC 2018 §4), as far as there is room for it beside the payload.
+/// What came twice (RFC 2883 §4), then what waits behind gaps (RFC 2018 §4), where there is room for all of it beside the
+/// payload.
 #[cold]
 fn sack_blocks(conn: &Conn, cold: &Cold, payload_len: usize, ctx: &Context<'_>) -> SackBlocks {
+    let stamp = if conn.flags.has(Flags::TIMESTAMPS) { TIMESTAMP_BYTES } else { 0 };
+    let most = (MAX_OPTIONS_LEN - stamp - 4) / 8;
     let room = usize::from(conn.mss).saturating_sub(payload_len + 4) / 8;
-    let twice = ctx.out.twice.iter().filter(|(flow, ..)| *flow == conn.flow);
-    let twice = twice.map(|&(_, left, right)| (left, right)).next_back();
-    let waiting = cold.reassembly.as_ref().map(|reassembly| reassembly.blocks());
-    let waiting = waiting.unwrap_or_default();
-    twice.into_iter().chain(waiting.as_slice().iter().copied()).take(room).collect()
+    if room == 0 && payload_len > 0 {
+        return SackBlocks::EMPTY;
+    }
+    let mut blocks = twice(conn, cold, ctx);
+    let waiting = cold.reassembly.as_ref().map(|reassembly| reassembly.blocks(most));
+    for &(left, right) in waiting.iter().flat_map(SackBlocks::as_slice) {
+        if blocks.len() < most && blocks.get(1) != Some(&(left, right)) {
+            blocks.push(left, right);
+        }
+    }
+    match payload_len > 0 && blocks.len() > room {
+        true => SackBlocks::EMPTY,
+        false => blocks,
+    }
+}
+
+/// What came twice, and where that waits behind a gap, the block that it is in.
+fn twice(conn: &Conn, cold: &Cold, ctx: &Context<'_>) -> SackBlocks {
+    let mut blocks = SackBlocks::EMPTY;
+    let mut all = ctx.out.twice.iter().filter(|(flow, ..)| *flow == conn.flow);
+    if conn.flags.has(Flags::DUPLICATE)
+        && let Some(&(_, left, right)) = all.next_back()
+    {
+        let inside = cold.reassembly.as_ref().and_then(|reassembly| reassembly.block_of(left));
+        // What was dropped meanwhile is not there any more.
+        match inside.filter(|inside| right.before_eq(inside.1)) {
+            Some(inside) => {
+                blocks.push(left, right);
+                blocks.push(inside.0, inside.1);
+            }
+            None if right.before_eq(conn.rcv_nxt) => _ = blocks.push(left, right),
+            None => {}
+        }
+    }
+    blocks
 }
 
 #[cold]
@@ -334,9 +367,14 @@ pub(crate) fn note_twice(
     right: SeqNumber,
     ctx: &mut Context<'_>,
 ) {
-    if conn.flags.has(Flags::SACK) && left.before(right) {
-        ctx.out.twice.push((conn.flow, left, right));
-        conn.flags.set(Flags::DUPLICATE);
+    if !conn.flags.has(Flags::SACK) || left.after_eq(right) {
+        return;
+    }
+    conn.flags.set(Flags::DUPLICATE);
+    match ctx.out.twice.last_mut() {
+        // Segments in a row are told of together.
+        Some((flow, _, end)) if *flow == conn.flow && *end == left => *end = right,
+        _ => ctx.out.twice.push((conn.flow, left, right)),
     }
 }
 

@@ -33,36 +33,56 @@ impl Reassembly {
         self.segments.len()
     }
 
-    /// The blocks that wait, that of the last segment first, then those of the ones before (RFC 2018 §4).
-    pub fn blocks(&self) -> SackBlocks {
-        let mut blocks = SackBlocks::EMPTY;
-        let recent = self.recent.iter().flatten().copied();
-        for seq in recent.chain(self.segments.iter().map(|(seq, _)| *seq)) {
-            if let Some(block) = self.block_of(seq)
-                && !blocks.contains(&block)
-                && !blocks.push(block.0, block.1)
-            {
-                break;
+    /// Up to `most` of the blocks that wait, that of the last segment first, then those of the ones before
+    /// (RFC 2018 §4).
+    pub fn blocks(&self, most: usize) -> SackBlocks {
+        // By rank: a block's newest segment. One walk, however many segments a peer makes it.
+        let mut found = [(usize::MAX, (SeqNumber(0), SeqNumber(0))); MAX_SACK_BLOCKS];
+        let mut at = 0;
+        while let Some((left, right, next)) = self.block_at(at) {
+            at = next;
+            let is_in = |seq: &Option<SeqNumber>| {
+                seq.is_some_and(|seq| left.before_eq(seq) && seq.before(right))
+            };
+            let rank = self.recent.iter().position(is_in).unwrap_or(MAX_SACK_BLOCKS);
+            let place = found.partition_point(|&(other, _)| other <= rank);
+            if place < found.len() {
+                found[place..].rotate_right(1);
+                found[place] = (rank, (left, right));
             }
         }
-        blocks
+        found
+            .iter()
+            .filter(|(rank, _)| *rank < usize::MAX)
+            .take(most)
+            .map(|found| found.1)
+            .collect()
+    }
+
+    /// The block that begins with the segment at `index`, and where the next one begins.
+    fn block_at(&self, index: usize) -> Option<(SeqNumber, SeqNumber, usize)> {
+        let (left, mbuf) = self.segments.get(index)?;
+        let (mut right, mut next) = (*left + mbuf.len() as u32, index + 1);
+        while let Some((seq, mbuf)) = self.segments.get(next)
+            && *seq == right
+        {
+            (right, next) = (right + mbuf.len() as u32, next + 1);
+        }
+        Some((*left, right, next))
     }
 
     /// The block that a sequence number is in.
-    fn block_of(&self, seq: SeqNumber) -> Option<(SeqNumber, SeqNumber)> {
-        let end_of = |(seq, mbuf): &(SeqNumber, Mbuf)| *seq + mbuf.len() as u32;
-        let behind = self.segments.partition_point(|(other, _)| other.before_eq(seq));
-        let at = behind.checked_sub(1).filter(|&at| end_of(&self.segments[at]).after(seq))?;
-        let (mut first, mut last) = (at, at);
-        while first > 0 && end_of(&self.segments[first - 1]) == self.segments[first].0 {
-            first -= 1;
-        }
-        while let Some((next, _)) = self.segments.get(last + 1)
-            && *next == end_of(&self.segments[last])
+    pub fn block_of(&self, seq: SeqNumber) -> Option<(SeqNumber, SeqNumber)> {
+        let mut at = 0;
+        while let Some((left, right, next)) = self.block_at(at)
+            && left.before_eq(seq)
         {
-            last += 1;
+            if seq.before(right) {
+                return Some((left, right));
+            }
+            at = next;
         }
-        Some((self.segments[first].0, end_of(&self.segments[last])))
+        None
     }
 
     /// Keeps the part of a segment that is not there yet. The caller counts it (`Pool::keep`) where
@@ -187,6 +207,26 @@ mod tests {
             reassembly.clear(&mut pool);
             prop_assert_eq!(pool.available(), 256);
         }
+    }
+
+    /// A peer that sends each byte before the one that it sent before makes many segments of one block.
+    #[test]
+    fn blocks_are_found_in_one_walk() {
+        let mut pool = Pool::new(&Region::heap(512), 512);
+        let mut reassembly = Reassembly::default();
+        for number in (0..200).rev() {
+            let mut mbuf = pool.alloc().expect("a chunk");
+            mbuf.append(b"x").expect("fits");
+            let gap = if number >= 100 { 10 } else { 0 };
+            assert!(reassembly.insert(SeqNumber(number + gap), mbuf).is_ok());
+            pool.keep();
+        }
+        let (low, high) = ((SeqNumber(0), SeqNumber(100)), (SeqNumber(110), SeqNumber(210)));
+        assert_eq!(*reassembly.blocks(4), [low, high]);
+        assert_eq!(*reassembly.blocks(1), [low]);
+        assert_eq!(reassembly.block_of(SeqNumber(209)), Some(high));
+        assert_eq!(reassembly.block_of(SeqNumber(105)), None);
+        reassembly.clear(&mut pool);
     }
 
     #[test]

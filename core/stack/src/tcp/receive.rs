@@ -262,8 +262,12 @@ fn out_of_order(
         Err((mbuf, is_copied)) => {
             ctx.stats.tcp_out_of_order += u64::from(is_copied);
             ctx.stats.tcp_dropped_segments += u64::from(!is_copied && !mbuf.is_empty());
-            if mbuf.is_empty() {
-                output::note_twice(conn, seq, end, ctx);
+            if mbuf.is_empty()
+                && let Some((_, right)) = reassembly.block_of(seq)
+            {
+                // What is behind the block was dropped.
+                let right = if right.before(end) { right } else { end };
+                output::note_twice(conn, seq, right, ctx);
             }
             ctx.pool.free(mbuf);
         }

@@ -34,7 +34,7 @@ pub(crate) struct Undo {
     pub ssthresh: u32,
     /// Our timestamp in the first segment that was sent again (RFC 3522 §3.2, RetransmitTS).
     pub timestamp: u32,
-    /// Segments that were sent again and that the peer has not said to have twice (RFC 3708).
+    /// Bytes that were sent again and that the peer has not said to have twice (RFC 3708).
     pub again: u32,
     /// Whether it began with a time-out.
     pub is_timeout: bool,

@@ -131,6 +131,13 @@ impl Scoreboard {
         self.lost
     }
 
+    /// The sequence numbers before and behind the first segment that is lost.
+    pub fn first_lost(&self) -> Option<(SeqNumber, SeqNumber)> {
+        let mut rest = self.segments.range(self.first_lost.min(self.segments.len())..);
+        let is_lost = |sent: &&Sent| sent.fate == Fate::Lost;
+        (self.lost > 0).then(|| rest.find(is_lost).map(|sent| (sent.seq, sent.end())))?
+    }
+
     /// The segments, oldest first.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Sent> {
         self.segments.iter()

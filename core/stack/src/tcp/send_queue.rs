@@ -4,7 +4,7 @@
 //! ones that wait are joined, so that segments are equal but the last.
 
 use mem::{Mbuf, Retained, TxMeta, Want};
-use wire::{Sum, TcpFlags};
+use wire::{SeqNumber, Sum, TcpFlags};
 
 use super::conn::{Cold, Conn, Flags, MAX_LISTED, Place};
 use super::loss;
@@ -122,24 +122,29 @@ pub(crate) fn pump(place: Place, conn: &mut Conn, cold: &mut Cold, ctx: &mut Con
 fn resend_lost(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) -> bool {
     let Some(mut recovery) = cold.recovery.take() else { return true };
     let mut pipe = recovery.pipe(conn.flight(), conn.mss);
-    let (mut sent, mut again) = (0, 0);
+    let mut sent = 0;
     recovery.board.send_lost(|retained, seq, end| {
-        let len = (end - seq) as u32;
-        let in_window = (end - conn.snd_una) as u32 <= conn.snd_wnd.max(conn.mss as u32);
-        let fits = pipe == 0 || pipe + len <= conn.cwnd;
-        if !in_window || !fits || transmit(conn, cold, retained, ctx).is_err() {
+        let fits = may_resend(conn, pipe, seq, end);
+        if !fits || transmit(conn, cold, retained, ctx).is_err() {
             return None;
         }
-        (pipe, sent, again) = (pipe + len, sent + len, again + 1);
+        let len = (end - seq) as u32;
+        (pipe, sent) = (pipe + len, sent + len);
         Some(ctx.now.as_nanos())
     });
     recovery.prr.sent += sent;
     if let Some(undo) = &mut recovery.undo {
-        undo.again += again;
+        undo.again += sent;
     }
     let is_done = recovery.board.lost() == 0;
     cold.recovery = Some(recovery);
     is_done
+}
+
+/// Whether the windows let a segment be sent again, with `pipe` bytes on their way.
+fn may_resend(conn: &Conn, pipe: u32, seq: SeqNumber, end: SeqNumber) -> bool {
+    let in_window = (end - conn.snd_una) as u32 <= conn.snd_wnd.max(conn.mss.into());
+    in_window && (pipe == 0 || pipe + (end - seq) as u32 <= conn.cwnd)
 }
 
 fn send_waiting(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) {
@@ -344,14 +349,18 @@ pub(crate) fn probe_tail(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>
     ctx.stats.tcp_tail_probes += 1;
 }
 
-/// Whether the first waiting segment would fit the windows: what it waited for was room towards the
+/// Whether the first lost or waiting segment would fit the windows: what it waited for was room towards the
 /// device, or memory.
 pub(crate) fn waits_for_the_device(conn: &Conn, cold: &Cold) -> bool {
-    let has_lost = cold.recovery.as_ref().is_some_and(|recovery| recovery.board.lost() > 0);
-    let is_next = conn.flags.has(Flags::FRTO) || !has_lost;
+    if let Some(recovery) = &cold.recovery
+        && let Some((seq, end)) = recovery.board.first_lost()
+        && !conn.flags.has(Flags::FRTO)
+    {
+        return may_resend(conn, recovery.pipe(conn.flight(), conn.mss), seq, end);
+    }
     let piece = |meta: &TxMeta| sequence_len(meta).min(conn.mss as u32);
     let fits = |meta: TxMeta| piece(&meta) <= send_room(conn, cold, &meta);
-    is_next && !is_crowded(conn, cold) && cold.unsent.front().is_some_and(fits)
+    !is_crowded(conn, cold) && cold.unsent.front().is_some_and(fits)
 }
 
 /// Sequence space that the windows leave for a segment. A SYN goes before there are any.

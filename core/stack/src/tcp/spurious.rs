@@ -79,17 +79,17 @@ pub(crate) fn on_ack(
     cold.recovery = Some(recovery);
 }
 
-/// The peer has a segment twice: if it has all that were sent again, it lacked none of them.
+/// The peer has `twice` bytes twice: if it has all that were sent again, it lacked none of them.
 pub(crate) fn on_twice(
     conn: &mut Conn,
     cold: &mut Cold,
     recovery: &mut Recovery,
-    acked: u32,
+    (twice, acked): (u32, u32),
     ctx: &mut Context<'_>,
 ) {
     let Some(Undo { again, .. }) = &mut recovery.undo else { return };
     if *again > 0 {
-        *again -= 1;
+        *again = again.saturating_sub(twice);
         if *again == 0 {
             undo(conn, cold, recovery, acked, ctx);
         }

@@ -38,6 +38,23 @@ fn a_blind_reset_is_challenged_and_an_exact_one_obeyed() {
 }
 
 /// RFC 5961 §4.2.
+/// RFC 9293 §3.10.7.4: with a window of zero nothing is taken but what says nothing new, and resets; one may carry text
+/// that says why (RFC 1122 §4.2.2.12).
+#[test]
+fn a_reset_counts_where_the_window_is_closed() {
+    let mut world = World::with(|config| config.receive_window_bytes = 2_000);
+    let peer = Peer::establish(&mut world, 5, Open::default());
+    world.auto_done = false;
+    world.hear(&peer.seg(1, 1).len(1_000));
+    world.hear(&peer.seg(1_001, 1).len(1_000));
+    let acks = world.segments();
+    assert_eq!(acks.last().map(|ack| ack.window), Some(0));
+    world.told();
+    world.hear(&peer.seg(2_001, 1).flags("R").len(20));
+    assert_eq!(world.told(), [Told::Dead { cookie: 5, reason: DeadReason::Reset }]);
+    world.silent();
+}
+
 #[test]
 fn a_syn_on_an_open_connection_is_challenged() {
     let mut world = World::new();

@@ -323,6 +323,8 @@ impl Adversary {
             options: options_sent,
             payload: pattern(flow.next.0 as usize % 251, sized),
             stream_offset: 0,
+            ttl: 64,
+            dscp: 0,
         };
         if known.is_none() && flags < 128 {
             seg.flags = TcpFlags::SYN;

@@ -610,6 +610,20 @@ fn nowhere_to_go() {
     world.silent();
 }
 
+/// RFC 9293 §3.9.2.3: a connection leads to one other host.
+#[test]
+fn no_connection_leads_to_a_group_or_to_ourselves() {
+    let mut world = World::with(|config| config.gateway = Some(PEER_IP));
+    for addr in [[224, 0, 0, 1], [255, 255, 255, 255], [0, 0, 0, 0], [127, 0, 0, 1], [10, 0, 0, 1]]
+    {
+        let far = Endpoint::new(addr.into(), 80);
+        world.call(|calls| calls.connect(Cookie(3), far).expect("room"));
+        let error = ConnectError::Unreachable;
+        assert_eq!(world.told(), [Told::ConnectFailed { cookie: 3, error }], "{addr:?}");
+        world.silent();
+    }
+}
+
 #[test]
 fn ports_of_connections_to_one_peer_differ() {
     let mut world = World::new();

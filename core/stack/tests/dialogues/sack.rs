@@ -1,9 +1,9 @@
 //! Selective acknowledgments in both directions (RFC 2018, 2883, 6675), and what follows from them: losses found by time
 //! (RFC 8985), tail loss probes, and the rate in recovery (RFC 6937).
 
-use wire::TcpFlags;
+use wire::{IcmpRepr, TcpFlags};
 
-use crate::support::{Open, Peer, World, ms, near};
+use crate::support::{Open, Out, PEER_IP, Peer, World, config, icmp_frame, ms, near};
 
 const MSS: u32 = 1_460;
 
@@ -319,6 +319,63 @@ fn blocks_that_no_honest_peer_sends_are_passed_over() {
     world.told();
 }
 
+/// What was not kept is not told of, though a part of its segment had come before.
+#[test]
+fn what_is_dropped_was_not_received_twice() {
+    let mut world = World::new();
+    let peer = agreed(&mut world);
+    world.hear(&peer.seg(301, 1).len(100));
+    world.hear(&peer.seg(201, 1).len(100));
+    world.frames_out();
+    world.hear(&peer.seg(201, 1).len(300));
+    assert_eq!(
+        peer.blocks(&world.segments()[0]),
+        [(201, 401), (201, 401)],
+        "nothing of 401 to 500"
+    );
+}
+
+/// RFC 2883 §4: each is told of in one segment, however many go out, and those in a row together.
+#[test]
+fn what_comes_twice_is_told_of_once() {
+    let mut world = World::new();
+    let peer = agreed(&mut world);
+    world.hear(&peer.seg(1, 1).len(300));
+    world.hear(&peer.seg(401, 1).len(100));
+    world.frames_out();
+    let twice: Vec<_> = [1, 101, 201].map(|seq| peer.seg(seq, 1).len(100).frame()).into();
+    let handle = world.handle();
+    let other = Peer::establish(&mut world, 6, open());
+    let another = world.handle();
+    world.cycle(&twice, |calls| {
+        for handle in [handle, another, handle] {
+            calls.sendv(handle, &[b"answer"]).expect("room");
+        }
+    });
+    let told: Vec<_> = world.segments().iter().map(|seg| peer.blocks(seg)).collect();
+    assert_eq!(told, [vec![(1, 301), (401, 501)], vec![], vec![(401, 501)]]);
+    assert_ne!(other.here, peer.here);
+}
+
+/// What is lost and met a full device goes when that has room, not with the next time-out.
+#[test]
+fn what_is_lost_waits_for_the_device_alone() {
+    let mut world = World::sized(config(), 512, 4);
+    let peer = in_flight(&mut world, 20, 4);
+    world.pass(ms(20));
+    world.nic_takes = false;
+    let ping = IcmpRepr::EchoRequest { ident: 1, seq: 1 };
+    (0..4).for_each(|_| world.hear_frames(&[icmp_frame(PEER_IP, ping, b"ping")]));
+    world.hear(&peer.sack(1, 1, &[(at(1), at(4))]));
+    world.nic_takes = true;
+    world.settle();
+    let sent = world.frames_out();
+    let again = |out: &Out| matches!(out, Out::Tcp(seg) if seg.seq == peer.irs + 1);
+    assert_eq!((sent.len(), sent.iter().filter(|out| again(out)).count()), (5, 1));
+    assert_eq!(world.stats().tcp_fast_retransmits, 1);
+    world.told();
+}
+
 /// Without agreement nothing is told of and nothing believed.
 #[test]
 fn needs_an_agreement() {
@@ -327,11 +384,12 @@ fn needs_an_agreement() {
     world.hear(&peer.seg(101, 1).len(100));
     let acks = world.segments();
     assert!(acks[0].options.sack_blocks.is_empty() && acks[0].flags == TcpFlags::ACK);
-    world.send(10 * MSS as usize);
+    world.send(4 * MSS as usize);
     world.frames_out();
-    for number in 2..6 {
-        world.hear(&peer.sack(1, 1, &[(at(1), at(number))]).win(60_000 + number as u16));
-    }
-    assert_eq!(world.stats().tcp_fast_retransmits, 0);
-    world.frames_out();
+    world.hear(&peer.sack(1, 1, &[(at(1), at(4))]));
+    world.pass_until_sent(ms(5_000));
+    assert_eq!(numbers(&mut world, &peer), [0]);
+    world.hear(&peer.seg(1, at(1)));
+    assert_eq!(numbers(&mut world, &peer), [1, 2], "whatever the peer has told of");
+    world.told();
 }

@@ -42,6 +42,22 @@ fn all_of_the_window_is_taken_and_what_goes_beyond_is_trimmed() {
     assert_eq!(world.stats().tx_payload_copies, 0);
 }
 
+/// RFC 9293 §3.9.2: both ways out, that of replies and the general one.
+#[test]
+fn packets_have_the_configured_time_to_live_and_codepoint() {
+    for timestamp in [None, Some(7)] {
+        let mut world = World::with(|config| (config.ttl, config.dscp) = (9, 46));
+        let open = Open { timestamp, ..Open::default() };
+        let (peer, answer) = Peer::knock(&mut world, 5, open);
+        world.hear(&peer.seg(1, 1));
+        world.told();
+        world.send(100);
+        let sent = world.segments();
+        assert!([answer].iter().chain(&sent).all(|seg| (seg.ttl, seg.dscp) == (9, 46)));
+        assert_eq!(sent.len(), 1);
+    }
+}
+
 #[test]
 fn odd_cuts_keep_the_checksum() {
     for window in [1, 2, 7, 1_459, 1_461, 2_921] {

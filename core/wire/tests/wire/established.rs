@@ -71,7 +71,7 @@ proptest! {
     #[test]
     fn the_template_writes_what_the_headers_emit(frame in frame()) {
         let (link, ip, tcp) = (&frame.link, &frame.ip, &frame.tcp);
-        let template = EstablishedTemplate::new(link.dst, link.src, ip.src, frame.timestamp().value);
+        let template = EstablishedTemplate::new(link.dst, link.src, ip, frame.timestamp().value);
         let fields = EstablishedFields {
             flow: FlowKey::new(Endpoint::new(ip.dst, tcp.dst_port), tcp.src_port),
             seq: tcp.seq,
@@ -148,13 +148,17 @@ proptest! {
     }
 }
 
+fn address(text: &str) -> wire::Ipv4Addr {
+    text.parse().expect("an address")
+}
+
 /// The forms that are left to the views of the single headers.
 #[test]
 fn unusual_forms_are_not_taken() {
     let template = EstablishedTemplate::new(
         wire::MacAddr([2; 6]),
         wire::MacAddr([4; 6]),
-        "10.0.0.1".parse().expect("an address"),
+        &wire::Ipv4Repr::new(address("10.0.0.1"), address("10.0.0.2"), wire::Protocol::TCP, 0),
         7,
     );
     let fields = EstablishedFields {

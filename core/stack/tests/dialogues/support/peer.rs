@@ -77,6 +77,8 @@ impl Peer {
             options: TcpOptions { timestamp, ..TcpOptions::NONE },
             payload: Vec::new(),
             stream_offset: (seq as usize).wrapping_sub(1) % 251,
+            ttl: 64,
+            dscp: 0,
         }
     }
 

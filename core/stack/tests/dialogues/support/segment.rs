@@ -21,6 +21,9 @@ pub struct Seg {
     pub payload: Vec<u8>,
     /// Where the payload begins in the stream that all ends send.
     pub stream_offset: usize,
+    /// Of a segment of the stack, its packet's time to live and codepoint.
+    pub ttl: u8,
+    pub dscp: u8,
 }
 
 impl Seg {
@@ -158,7 +161,10 @@ pub fn decode(frame: &[u8], mtu: usize) -> Out {
         Protocol::TCP => {
             let tcp = TcpView::parse(ip.payload()).expect("a TCP segment");
             assert!(tcp.verify_checksum(STACK_IP, dst), "TCP checksum");
-            assert!(!tcp.options().malformed);
+            let options = tcp.options();
+            assert!(!options.malformed);
+            let is_syn = tcp.flags().contains(TcpFlags::SYN);
+            assert!(is_syn || (options.mss.is_none() && options.window_scale.is_none()));
             Out::Tcp(Seg {
                 src: Endpoint::new(STACK_IP, tcp.src_port()),
                 dst: Endpoint::new(dst, tcp.dst_port()),
@@ -169,6 +175,8 @@ pub fn decode(frame: &[u8], mtu: usize) -> Out {
                 options: tcp.options(),
                 payload: tcp.payload().to_vec(),
                 stream_offset: 0,
+                ttl: ip.ttl(),
+                dscp: ip.dscp(),
             })
         }
         Protocol::UDP => {
