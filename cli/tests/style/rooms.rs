@@ -189,6 +189,41 @@ fn the_glossary_names_what_is_there() {
     assert!(wrong.is_empty(), "these are not there: {wrong:#?}");
 }
 
+/// Each requirement of RFC 9293 has one row, and the test that it names is there.
+#[test]
+fn each_requirement_of_tcp_has_a_test_or_a_reason() {
+    let root = repository();
+    let table = fs::read_to_string(root.join("docs/rfc9293.md")).expect("the table");
+    let rooms = ["core/stack/tests/dialogues", "core/wire/tests/wire"];
+    let (mut found, mut tested, mut wrong) = (BTreeSet::new(), 0, Vec::new());
+    for line in
+        table.lines().filter(|line| line.starts_with("| MUST-") || line.starts_with("| SHLD-"))
+    {
+        let cells: Vec<&str> = line.trim_matches('|').split(" | ").map(str::trim).collect();
+        let [requirement, asked, done, test] = cells[..] else { panic!("four cells: {line}") };
+        assert!(!asked.is_empty() && !done.is_empty(), "{line}");
+        assert!(found.insert(requirement), "{requirement} has two rows");
+        if test == "—" {
+            continue;
+        }
+        tested += 1;
+        let name = test.trim_matches('`').split_once("::");
+        let (file, function) = name.unwrap_or_else(|| panic!("`file::function`, not {test}"));
+        let texts =
+            rooms.map(|room| fs::read_to_string(root.join(room).join(file).with_extension("rs")));
+        let function = format!("fn {function}(");
+        if !texts.iter().flatten().any(|text| text.contains(&function)) {
+            wrong.push(format!("{requirement}: {test}"));
+        }
+    }
+    let all = (1..=69).map(|number| format!("MUST-{number}"));
+    let all = all.chain((1..=31).map(|number| format!("SHLD-{number}")));
+    let missing: Vec<_> = all.filter(|requirement| !found.contains(requirement.as_str())).collect();
+    assert!(missing.is_empty(), "no row for {missing:?}");
+    assert!(wrong.is_empty(), "these tests are not there: {wrong:#?}");
+    assert!(tested > 75, "{tested} have tests");
+}
+
 #[test]
 fn the_map_has_each_crate_and_no_path_that_is_not_there() {
     let root = repository();

@@ -664,6 +664,12 @@ impl RetainedQueue {
         self.head.map(|chunk| unsafe { header(chunk).as_ref() }.meta)
     }
 
+    /// What is remembered of the newest segment.
+    pub fn back(&self) -> Option<TxMeta> {
+        // SAFETY: the claim is ours.
+        self.tail.map(|chunk| unsafe { header(chunk).as_ref() }.meta)
+    }
+
     /// The oldest segment, to change.
     #[inline]
     pub fn with_front<R>(&mut self, body: impl FnOnce(&mut Retained) -> R) -> Option<R> {

@@ -3,6 +3,7 @@
 //! An established segment nearly always has exactly `NOP NOP TIMESTAMP`; both directions have a fast path for it.
 //! `TcpOptions::parse` ends on any bytes: what it cannot read it leaves out, and says so in `malformed`.
 
+use core::cmp::Ordering;
 use core::ops::Deref;
 
 use crate::SeqNumber;
@@ -56,6 +57,15 @@ impl SackBlocks {
         *slot = (left, right);
         self.count += 1;
         true
+    }
+
+    /// Puts the blocks in the order of the stream.
+    pub fn sort(&mut self) {
+        self.blocks[..usize::from(self.count).min(MAX_SACK_BLOCKS)].sort_unstable_by(
+            |one, other| {
+                if one.0.before(other.0) { Ordering::Less } else { Ordering::Greater }
+            },
+        );
     }
 
     /// The blocks that there are.

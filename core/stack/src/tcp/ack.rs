@@ -50,7 +50,7 @@ pub(crate) fn process(
     // RFC 5681 §2: outstanding data, no payload, no SYN or FIN, same ACK, same window.
     let duplicate = ack == conn.snd_una
         && segment.payload_len == 0
-        && conn.flight() > 0
+        && (conn.flight() > 0 || conn.flags.has(Flags::TRACKED))
         && window == conn.snd_wnd
         // An answer to a probe says nothing of losses.
         && window > 0
@@ -75,7 +75,12 @@ pub(crate) fn process(
         let news = News { is_duplicate: duplicate, flight_before, ..News::default() };
         loss::on_ack(conn, cold, segment, news, ctx);
         window_opened(place, conn, cold, 0, ctx);
-    } else if opened {
+        return;
+    }
+    if conn.flags.has(Flags::TRACKED) && conn.flight() == 0 && segment.payload_len > 0 {
+        loss::forget_past(conn, cold);
+    }
+    if opened {
         window_opened(place, conn, cold, 0, ctx);
     }
 }

@@ -74,8 +74,8 @@ impl Congestion {
     }
 
     /// See [`CongestionControl::reduce`].
-    pub fn reduce(&mut self, window: Window, flight: u32) -> u32 {
-        self.ssthresh = self.control().reduce(window, flight);
+    pub fn reduce(&mut self, window: Window, flight: u32, is_timeout: bool) -> u32 {
+        self.ssthresh = self.control().reduce(window, flight, is_timeout);
         self.ssthresh
     }
 
@@ -127,8 +127,8 @@ mod tests {
             window.cwnd = control.grow(window, arrival(2_000));
         }
         assert!((10_900..=11_000).contains(&window.cwnd), "{}", window.cwnd);
-        assert_eq!(control.reduce(window, 9_000), 4_500);
-        assert_eq!(control.reduce(window, 1_000), 2_000);
+        assert_eq!(control.reduce(window, 9_000, false), 4_500);
+        assert_eq!(control.reduce(window, 1_000, true), 2_000);
         assert_eq!(control.ssthresh, 2_000);
     }
 }

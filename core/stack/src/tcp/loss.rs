@@ -5,7 +5,7 @@
 
 use alloc::boxed::Box;
 
-use wire::SeqNumber;
+use wire::{SackBlocks, SeqNumber};
 
 use super::congestion::{Arrival, Congestion, UNIT_SHIFT, Window, initial_window};
 use super::conn::{Cold, Conn, Flags};
@@ -13,7 +13,7 @@ use super::fields::Segment;
 use super::prr::Prr;
 use super::rack::{Path, REORDERING_SEGMENTS};
 use super::recovery::Recovery;
-use super::scoreboard::Acked;
+use super::scoreboard::{Acked, Sent};
 use super::spurious;
 use super::tail::{self, Outcome};
 use crate::context::{Context, STAMP_SHIFT};
@@ -51,8 +51,16 @@ pub(crate) fn pipe(conn: &Conn, cold: &Cold) -> u32 {
 /// When the oldest segment was last sent, in nanoseconds.
 pub(crate) fn oldest_at_ns(conn: &Conn, cold: &Cold) -> Option<u64> {
     match &cold.recovery {
-        Some(recovery) => recovery.board.iter().next().map(|sent| sent.at_ns),
+        Some(recovery) => recovery.board.iter().next().and_then(Sent::at_ns),
         None => conn.sent.front().map(|meta| meta.sent_at_ns),
+    }
+}
+
+/// When the newest segment was last sent, in nanoseconds.
+pub(crate) fn newest_at_ns(conn: &Conn, cold: &Cold) -> Option<u64> {
+    match &cold.recovery {
+        Some(recovery) => recovery.board.iter().next_back().and_then(Sent::at_ns),
+        None => conn.sent.back().map(|meta| meta.sent_at_ns),
     }
 }
 
@@ -65,6 +73,15 @@ pub(crate) fn track<'a>(conn: &mut Conn, cold: &'a mut Cold) -> &'a mut Recovery
     conn.listed = 0;
     conn.flags.set(Flags::TRACKED);
     recovery
+}
+
+/// All is acknowledged, and the peer has gone on: what became of the last probe, or of what was sent again, it will not
+/// tell any more.
+pub(crate) fn forget_past(conn: &mut Conn, cold: &mut Cold) {
+    if let Some(recovery) = &mut cold.recovery {
+        (recovery.undo, recovery.probe) = (None, None);
+        untrack(conn, cold);
+    }
 }
 
 /// Gives the scoreboard up where little is in flight and nothing is missing.
@@ -82,7 +99,8 @@ pub(crate) fn untrack(conn: &mut Conn, cold: &mut Cold) {
         && recovery.duplicates == 0
         && recovery.undo.is_none()
         && recovery.probe.is_none()
-        && !conn.flags.has(BUSY);
+        && recovery.late_at_ns.is_none()
+        && !conn.flags.has(BUSY.and(Flags::REORDER_TIMER));
     if is_quiet {
         while let Some(retained) = board.pop() {
             conn.sent.push(retained);
@@ -154,8 +172,10 @@ pub(crate) fn acknowledge(
     let Recovery { board, rack, .. } = &mut *recovery;
     let (now_ns, mut reorders) = (ctx.now.as_nanos(), false);
     for sent in board.iter().take_while(|sent| sent.end().before_eq(conn.snd_una)) {
-        let is_earlier = echoes_earlier(conn, segment, sent.at_ns, ctx);
-        reorders |= !sent.is_sacked() && rack.delivered(sent, now_ns, is_earlier);
+        if let Some(at_ns) = sent.at_ns() {
+            let is_earlier = echoes_earlier(conn, segment, at_ns, ctx);
+            reorders |= rack.delivered(sent, path(conn), now_ns, is_earlier);
+        }
     }
     let acked = board.acknowledge(conn.snd_una, ctx.pool);
     if reorders {
@@ -166,41 +186,45 @@ pub(crate) fn acknowledge(
 }
 
 /// Takes in which segments a peer has that lacks others before them (RFC 2018), and which it has twice (RFC 2883).
-/// Answers the bytes that are new, and those that it has twice.
+/// Answers the bytes that are new, and what came twice.
 fn take_blocks(
     conn: &mut Conn,
     recovery: &mut Recovery,
     segment: &Segment,
     ctx: &Context<'_>,
-) -> (u32, u32) {
+) -> (u32, Option<(SeqNumber, SeqNumber)>) {
+    let mut blocks = segment.sack_blocks;
     if !conn.flags.has(Flags::SACK) {
-        return (0, 0);
+        return (0, None);
     }
-    let (now_ns, una) = (ctx.now.as_nanos(), conn.snd_una);
-    let (mut new, mut twice, mut reorders) = (0, 0, false);
-    let blocks = segment.sack_blocks.as_slice();
-    for (index, &(left, right)) in blocks.iter().enumerate() {
-        let is_sent = left.before(right) && right.before_eq(conn.snd_nxt);
-        let is_inside =
-            |&(from, to): &(SeqNumber, SeqNumber)| from.before_eq(left) && right.before_eq(to);
-        // RFC 2883 §4: the first block is below what is acknowledged, or inside the second.
-        let is_twice = right.before_eq(segment.ack)
-            || (left.after_eq(una) && blocks.get(1).is_some_and(is_inside));
-        if index == 0 && is_sent && is_twice {
-            let is_recent = una - left <= conn.snd_wnd.max(1 << 16) as i32;
-            twice = if is_recent { (right - left) as u32 } else { 0 };
-        } else if is_sent && left.after_eq(una) {
-            let Recovery { board, rack, .. } = recovery;
-            new += board.sack(left, right, |sent| {
-                let is_earlier = echoes_earlier(conn, segment, sent.at_ns, ctx);
-                reorders |= rack.delivered(sent, now_ns, is_earlier);
-            });
-        }
+    let (una, nxt) = (conn.snd_una, conn.snd_nxt);
+    let is_sent =
+        |&(left, right): &(SeqNumber, SeqNumber)| left.before(right) && right.before_eq(nxt);
+    let twice = twice_of(&blocks, segment.ack)
+        .filter(|block| is_sent(block) && una - block.0 <= conn.snd_wnd.max(1 << 16) as i32);
+    // In the order of the stream: that later segments are told of first says nothing of their order.
+    blocks.sort();
+    let (mut new, mut reorders, now_ns) = (0, false, ctx.now.as_nanos());
+    for &(left, right) in blocks.iter().filter(|block| is_sent(block) && block.0.after_eq(una)) {
+        let Recovery { board, rack, .. } = recovery;
+        // What is echoed is of the last segment in order, which these are not (RFC 7323 §4.3).
+        new += board.sack(left, right, |sent| {
+            reorders |= rack.delivered(sent, path(conn), now_ns, false);
+        });
     }
     if reorders {
         conn.flags.set(Flags::REORDERS);
     }
     (new, twice)
+}
+
+/// The first block, where it is below what is acknowledged or inside the second: the peer has it twice (RFC 2883 §4).
+fn twice_of(blocks: &SackBlocks, ack: SeqNumber) -> Option<(SeqNumber, SeqNumber)> {
+    let &(left, right) = blocks.first()?;
+    let is_inside =
+        |&(from, to): &(SeqNumber, SeqNumber)| from.before_eq(left) && right.before_eq(to);
+    let is_twice = right.before_eq(ack) || blocks.get(1).is_some_and(is_inside);
+    is_twice.then_some((left, right))
 }
 
 /// What an acknowledgment says about losses, and what follows for the window. SND.UNA has moved, and what it covers is
@@ -214,17 +238,20 @@ pub(crate) fn on_ack(
 ) {
     let Some(mut recovery) = cold.recovery.take() else { return };
     let (sacked, twice) = take_blocks(conn, &mut recovery, segment, ctx);
-    if twice > 0 {
+    if twice.is_some() {
         recovery.rack.widen(conn.snd_una, conn.snd_nxt);
     }
-    match tail::judge(conn, &mut recovery, segment, twice > 0, news.is_duplicate) {
-        Outcome::Lost => {
-            conn.cwnd = congestion(cold, ctx).reduce(window(conn), news.flight_before);
+    match tail::judge(conn, &mut recovery, segment, twice.is_some(), news.is_duplicate) {
+        Outcome::Lost { flight } => {
+            conn.cwnd = congestion(cold, ctx).reduce(window(conn), flight, false);
         }
-        Outcome::Unknown if twice > 0 => {
-            spurious::on_twice(conn, cold, &mut recovery, (twice, news.advance), ctx);
+        Outcome::Unknown if let Some(twice) = twice => {
+            spurious::on_twice(conn, cold, &mut recovery, twice, news.advance, ctx);
         }
         Outcome::Unknown | Outcome::NotLost => {}
+    }
+    if conn.flags.has(Flags::FRTO) && news.advance == 0 && sacked > 0 {
+        spurious::refute(conn);
     }
     if news.advance > 0 {
         spurious::forget_old(conn, &mut recovery);
@@ -284,7 +311,11 @@ fn find_losses(conn: &Conn, recovery: &mut Recovery, is_advance: bool, ctx: &Con
         return lost;
     }
     let is_partial = conn.flags.has(Flags::RECOVERY) && is_advance;
-    let is_third = !path(conn).recovers && recovery.duplicates >= REORDERING_SEGMENTS;
+    // Without a time-out before: what it had sent again may have been there, and each such segment makes a duplicate
+    // (RFC 6582 §3.2, step 2).
+    let resent = recovery.undo.as_ref().filter(|undo| undo.is_timeout).map_or(0, |undo| undo.again);
+    let expected = (resent / u32::from(conn.mss.max(1))).saturating_sub(1);
+    let is_third = !path(conn).recovers && recovery.duplicates >= REORDERING_SEGMENTS + expected;
     if !is_partial && !is_third {
         return 0;
     }
@@ -303,7 +334,7 @@ fn enter(
 ) {
     ctx.stats.tcp_fast_retransmits += 1;
     spurious::begin(conn, cold, recovery, flight, false, ctx);
-    congestion(cold, ctx).reduce(window(conn), flight);
+    congestion(cold, ctx).reduce(window(conn), flight, false);
     conn.flags.set(Flags::RECOVERY);
     recovery.recover = Some(conn.snd_nxt);
     recovery.prr = Prr::new(flight);
@@ -336,6 +367,8 @@ pub(crate) fn on_late(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) {
     find_losses(conn, &mut recovery, false, ctx);
     if recovery.board.lost() > 0 && !path(conn).recovers {
         enter(conn, cold, &mut recovery, conn.flight(), ctx);
+    }
+    if conn.flags.has(Flags::RECOVERY) {
         reduce_rate(conn, cold, &mut recovery, 0, false);
     }
     cold.recovery = Some(recovery);
@@ -353,7 +386,7 @@ pub(crate) fn on_timeout(conn: &mut Conn, cold: &mut Cold, ctx: &Context<'_>) {
     // Only the first time-out of a row tells what the path holds (RFC 5681 §3.1, last paragraph), and that of a SYN
     // nothing.
     if is_first && is_open {
-        congestion(cold, ctx).reduce(window(conn), conn.flight());
+        congestion(cold, ctx).reduce(window(conn), conn.flight(), true);
     }
     (recovery.duplicates, recovery.probe, recovery.late_at_ns) = (0, None, None);
     let Recovery { board, rack, .. } = &mut *recovery;

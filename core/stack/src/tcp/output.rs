@@ -215,9 +215,7 @@ pub(crate) fn transmit(
         conn.flags.clear(Flags::PERSIST.and(Flags::RTX_ARMED));
         conn.backoff = 0;
     }
-    if !conn.flags.has(Flags::RTX_ARMED) || conn.flags.has(Flags::PROBE) {
-        // Step 6 sees whether a probe is due before.
-        conn.flags.clear(Flags::PROBE);
+    if !conn.flags.has(Flags::RTX_ARMED) {
         arm_retransmission(conn, ctx);
     }
     Ok(())

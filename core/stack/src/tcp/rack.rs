@@ -68,15 +68,17 @@ impl Default for Rack {
 impl Rack {
     /// A segment has arrived at the peer; `is_first` says that it was its first transmission, for sure. Steps 1 to 3.
     /// Answers whether segments were reordered.
-    pub fn delivered(&mut self, sent: &Sent, now_ns: u64, is_first: bool) -> bool {
-        let rtt_ns = now_ns.saturating_sub(sent.at_ns);
+    pub fn delivered(&mut self, sent: &Sent, path: Path, now_ns: u64, is_first: bool) -> bool {
+        let Some(at_ns) = sent.at_ns() else { return false };
+        let rtt_ns = now_ns.saturating_sub(at_ns);
         let reordered =
             sent.is_first() && self.highest.is_some_and(|highest| sent.end().before(highest));
         if self.highest.is_none_or(|highest| sent.end().after(highest)) {
             self.highest = Some(sent.end());
         }
-        // The acknowledgment may be of an earlier transmission.
-        let shortest = self.min_rtt.map_or(0, |(rtt_ns, _)| rtt_ns);
+        // The acknowledgment may be of an earlier transmission. Of the shortest round trip little may be known, with a delayed
+        // acknowledgment in it.
+        let shortest = self.min_rtt.map_or(u64::MAX, |(rtt_ns, _)| rtt_ns).min(path.srtt_ns / 2);
         if !sent.is_first() && (is_first || rtt_ns < shortest) {
             return reordered;
         }
@@ -85,11 +87,16 @@ impl Rack {
         }) {
             self.min_rtt = Some((rtt_ns, now_ns));
         }
-        let moment = (sent.at_ns, sent.end());
+        let moment = (at_ns, sent.end());
         if self.latest.is_none_or(|latest| is_after(moment, latest)) {
             (self.latest, self.rtt_ns) = (Some(moment), rtt_ns);
         }
         reordered
+    }
+
+    /// A recovery was spurious: what was taken for the arrival of a segment that was sent again was none.
+    pub fn forget_latest(&mut self) {
+        self.latest = None;
     }
 
     /// The peer got a segment twice: what was taken for lost was late. Step 4.
@@ -125,11 +132,12 @@ impl Rack {
         let allowed_ns = self.rtt_ns + self.window_ns(path, board.sacked_segments());
         let mut wait_ns = None;
         let lost = board.judge(|sent| {
-            if !is_after(latest, (sent.at_ns, sent.end())) {
+            let at_ns = sent.at_ns().unwrap_or(now_ns);
+            if !is_after(latest, (at_ns, sent.end())) {
                 // All behind one that was sent once were sent later still.
                 return if sent.is_first() { None } else { Some(false) };
             }
-            let due_ns = sent.at_ns + allowed_ns;
+            let due_ns = at_ns + allowed_ns;
             if due_ns <= now_ns {
                 return Some(true);
             }
@@ -145,8 +153,8 @@ impl Rack {
         let allowed_ns = rtt_ns + self.window_ns(path, board.sacked_segments());
         let mut is_oldest = true;
         board.judge(|sent| {
-            let is_lost = core::mem::take(&mut is_oldest) || sent.at_ns + allowed_ns <= now_ns;
-            Some(is_lost)
+            let is_late = sent.at_ns().is_some_and(|at_ns| at_ns + allowed_ns <= now_ns);
+            Some(core::mem::take(&mut is_oldest) || is_late)
         });
     }
 }
@@ -188,8 +196,10 @@ mod tests {
         fn sacked(&mut self, number: u32, ms: u64) -> (u32, Option<u64>) {
             let (left, now_ns) = (SeqNumber(10 * number), ms * MS);
             let Self { board, rack, path, .. } = self;
-            let mut reorders = false;
-            board.sack(left, left + 10, |sent| reorders |= rack.delivered(sent, now_ns, false));
+            let (mut reorders, before) = (false, *path);
+            board.sack(left, left + 10, |sent| {
+                reorders |= rack.delivered(sent, before, now_ns, false)
+            });
             path.reorders |= reorders;
             rack.detect(board, *path, now_ns)
         }

@@ -3,19 +3,19 @@
 //! Kept in sequence, without overlaps, in the buffers that they came in; bounded, so that a peer
 //! cannot pin memory with tiny segments. What does not fit is dropped and will be sent again.
 
-use alloc::vec::Vec;
+use alloc::collections::VecDeque;
 
 use mem::{Mbuf, Pool};
 use wire::{MAX_SACK_BLOCKS, SackBlocks, SeqNumber};
 
 /// Segments that may wait on one connection.
-pub(crate) const MAX_SEGMENTS: usize = 256;
+pub(crate) const MAX_SEGMENTS: usize = 2048;
 
 /// See the module's comment.
 #[derive(Debug, Default)]
 pub(crate) struct Reassembly {
     /// By sequence number, not overlapping.
-    segments: Vec<(SeqNumber, Mbuf)>,
+    segments: VecDeque<(SeqNumber, Mbuf)>,
     /// Where the peer's FIN stands, once it was seen.
     pub fin: Option<SeqNumber>,
     /// Where the last segments began, newest first.
@@ -131,12 +131,12 @@ impl Reassembly {
     /// Takes the segment that continues the stream at `rcv_nxt`, cut to what is new. Buffers that
     /// hold nothing new are freed.
     pub fn next(&mut self, rcv_nxt: SeqNumber, pool: &mut Pool) -> Option<Mbuf> {
-        while let Some((seq, _)) = self.segments.first() {
+        while let Some((seq, _)) = self.segments.front() {
             let old = rcv_nxt - *seq;
             if old < 0 {
                 return None;
             }
-            let (_, mut mbuf) = self.segments.remove(0);
+            let (_, mut mbuf) = self.segments.pop_front()?;
             pool.unkeep();
             mbuf.advance(old as usize);
             if !mbuf.is_empty() {
@@ -160,6 +160,7 @@ impl Reassembly {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use alloc::vec::Vec;
     use mem::Region;
     use proptest::prelude::*;
 
@@ -231,7 +232,7 @@ mod tests {
 
     #[test]
     fn is_bounded() {
-        let mut pool = Pool::new(&Region::heap(512), 512);
+        let mut pool = Pool::new(&Region::heap(4096), 4096);
         let mut reassembly = Reassembly::default();
         for number in 0..MAX_SEGMENTS as u32 + 1 {
             let mut mbuf = pool.alloc().expect("a chunk");
@@ -244,6 +245,6 @@ mod tests {
             }
         }
         reassembly.clear(&mut pool);
-        assert_eq!(pool.available(), 512);
+        assert_eq!(pool.available(), 4096);
     }
 }

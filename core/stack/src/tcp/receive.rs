@@ -8,6 +8,7 @@ use super::conn::{Cold, Conn, DEFAULT_MSS, Flags, Place};
 use super::fields::Segment;
 use super::group::FlowGroup;
 use super::output::note_pending;
+use super::reassembly::MAX_SEGMENTS;
 use super::{ack, close, output, settle};
 use crate::context::Context;
 use crate::groups::{Groups, group_mut, step};
@@ -16,7 +17,7 @@ use crate::groups::{Groups, group_mut, step};
 pub(crate) const EVENT_RESERVE: usize = 16;
 /// Bytes in a buffer, on average, from which on a connection holds no more of them than its window asks for.
 const FULL_BYTES: usize = 512;
-/// Buffers that a connection may pin, however few bytes each holds.
+/// Buffers of received data in order that a connection may pin, where they hold few bytes each.
 const MAX_HELD_BUFFERS: usize = 1024;
 
 /// Takes the payload (which is all of `mbuf`) and the FIN of an acceptable segment.
@@ -120,13 +121,14 @@ fn may_keep(conn: &Conn, cold: &Cold, seq: SeqNumber, ctx: &mut Context<'_>) -> 
         return is_allowed || ctx.pool.leaves_reserve();
     }
     ctx.out.is_short |= !is_allowed;
-    if !is_allowed || held >= MAX_HELD_BUFFERS {
+    if !is_allowed {
         return false;
     }
     // Full segments are bounded by the window: it has been announced, and is not taken back.
     let bytes = (cold.held_bytes + cold.undelivered_bytes) as usize;
     let are_full = want == Want::Receive && bytes >= held * FULL_BYTES;
-    are_full || held < ctx.pool.share(want)
+    let most = if want == Want::Receive { MAX_HELD_BUFFERS } else { MAX_SEGMENTS };
+    are_full || held < ctx.pool.share(want).min(most)
 }
 
 /// Looks at a bounded number of connections, from `at` on, and has the one that holds most buffers ahead of a gap drop

@@ -34,8 +34,10 @@ pub(crate) struct Undo {
     pub ssthresh: u32,
     /// Our timestamp in the first segment that was sent again (RFC 3522 §3.2, RetransmitTS).
     pub timestamp: u32,
-    /// Bytes that were sent again and that the peer has not said to have twice (RFC 3708).
+    /// Bytes that were sent again and that the peer has not said to have twice (RFC 3708), and between which sequence
+    /// numbers they are.
     pub again: u32,
+    pub range: Option<(SeqNumber, SeqNumber)>,
     /// Whether it began with a time-out.
     pub is_timeout: bool,
     /// The recovery is over: once this is acknowledged too, nothing more will be known.
@@ -49,6 +51,8 @@ pub(crate) struct Probe {
     pub end: SeqNumber,
     /// Whether it was an old segment, not a new one (TLP.is_retrans).
     pub is_old: bool,
+    /// What was in flight before it.
+    pub flight: u32,
 }
 
 impl Recovery {

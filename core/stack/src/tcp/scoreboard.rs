@@ -26,8 +26,9 @@ pub(crate) enum Fate {
 #[derive(Debug)]
 pub(crate) struct Sent {
     retained: Retained,
-    /// When it was last sent, in nanoseconds.
-    pub at_ns: u64,
+    /// When it was last sent, in nanoseconds. Once the peer has told of it that does not matter: then it is the sequence
+    /// number up to which all behind it was told of too, as far as that is noted here.
+    at_ns: u64,
     /// Its first sequence number.
     pub seq: SeqNumber,
     /// Sequence numbers that it takes.
@@ -52,6 +53,11 @@ impl Sent {
             transmissions: meta.transmissions,
             fate: Fate::InFlight,
         }
+    }
+
+    /// When it was last sent, in nanoseconds; none where the peer has told of it.
+    pub fn at_ns(&self) -> Option<u64> {
+        (self.fate != Fate::Sacked).then_some(self.at_ns)
     }
 
     /// The sequence number behind it.
@@ -227,25 +233,50 @@ impl Scoreboard {
         mut delivered: impl FnMut(&Sent),
     ) -> u32 {
         let mut new = 0;
-        let mut index = self.segments.partition_point(|sent| sent.seq.before(left));
+        let first = self.segments.partition_point(|sent| sent.seq.before(left));
+        let mut index = first;
         while let Some(sent) = self.segments.get(index)
             && sent.end().before_eq(right)
         {
-            if sent.fate != Fate::Sacked {
-                new += u32::from(sent.len);
-                delivered(sent);
-                self.set_fate(index, Fate::Sacked);
+            let reached = sent.end();
+            if let Some(behind) = self.behind_run(index) {
+                index = behind;
+                continue;
             }
+            new += u32::from(sent.len);
+            delivered(sent);
+            self.set_fate(index, Fate::Sacked);
+            self.segments[index].at_ns = reached.0.into();
             index += 1;
         }
+        if let Some(last) = index.checked_sub(1).filter(|&last| last >= first) {
+            // All of the block is passed over at once the next time.
+            self.segments[first].at_ns = self.segments[last].end().0.into();
+        }
         new
+    }
+
+    /// Where the segment at `index` is one that the peer has told of, the first one behind those that are known to be, too.
+    fn behind_run(&self, index: usize) -> Option<usize> {
+        let sent = &self.segments[index];
+        if sent.fate != Fate::Sacked {
+            return None;
+        }
+        let end = SeqNumber(sent.at_ns as u32);
+        if end == sent.end() {
+            return Some(index + 1);
+        }
+        let behind = self.segments.partition_point(|sent| sent.seq.before(end));
+        Some(behind.max(index + 1))
     }
 
     /// Forgets what the peer has told of: it may drop what it has not acknowledged (RFC 2018 §8).
     pub fn forget_sacked(&mut self) {
         for index in 0..self.segments.len() {
             if self.segments[index].fate == Fate::Sacked {
+                // When it was sent is forgotten: long ago.
                 self.set_fate(index, Fate::InFlight);
+                self.segments[index].at_ns = 0;
             }
         }
     }
@@ -270,17 +301,20 @@ impl Scoreboard {
     /// Walks over the segments that are in flight, oldest first, and takes those as lost for which `verdict` answers
     /// so, until it answers `None`. Answers how many bytes are lost by that.
     pub fn judge(&mut self, mut verdict: impl FnMut(&Sent) -> Option<bool>) -> u32 {
-        let before = self.lost;
-        for index in 0..self.segments.len() {
-            let sent = &self.segments[index];
-            if sent.fate != Fate::InFlight {
+        let (before, mut index) = (self.lost, 0);
+        while let Some(sent) = self.segments.get(index) {
+            if let Some(behind) = self.behind_run(index) {
+                index = behind;
                 continue;
             }
-            match verdict(sent) {
-                Some(true) => self.set_fate(index, Fate::Lost),
-                Some(false) => {}
-                None => break,
+            if sent.fate == Fate::InFlight {
+                match verdict(sent) {
+                    Some(true) => self.set_fate(index, Fate::Lost),
+                    Some(false) => {}
+                    None => break,
+                }
             }
+            index += 1;
         }
         self.lost - before
     }
@@ -315,19 +349,24 @@ impl Scoreboard {
 
     /// Shows `send` the segment at one end, to be sent again whatever its fate; it answers when it was, in nanoseconds,
     /// if it was.
-    pub fn send_again(&mut self, end: End, send: impl FnOnce(&mut Retained) -> Option<u64>) {
+    /// Answers whether it was.
+    pub fn send_again(
+        &mut self,
+        end: End,
+        send: impl FnOnce(&mut Retained) -> Option<u64>,
+    ) -> bool {
         let index = match end {
             End::Oldest => 0,
             End::Newest => self.segments.len().saturating_sub(1),
         };
-        let Some(sent) = self.segments.get_mut(index) else { return };
-        if let Some(at_ns) = send(&mut sent.retained) {
+        let Some(sent) = self.segments.get_mut(index) else { return false };
+        let Some(at_ns) = send(&mut sent.retained) else { return false };
+        sent.transmissions = sent.transmissions.saturating_add(1);
+        if sent.fate != Fate::Sacked {
             sent.at_ns = at_ns;
-            sent.transmissions = sent.transmissions.saturating_add(1);
-            if sent.fate == Fate::Lost {
-                self.set_fate(index, Fate::InFlight);
-            }
+            self.set_fate(index, Fate::InFlight);
         }
+        true
     }
 }
 
@@ -414,6 +453,10 @@ mod tests {
                 }
                 prop_assert_eq!((board.sacked(), board.sacked_segments(), board.lost()), counts(&board));
                 prop_assert!(board.segments.iter().take(board.first_lost).all(|sent| sent.fate != Fate::Lost));
+                for index in 0..board.len() {
+                    let run = board.behind_run(index).map_or(index..index, |behind| index..behind);
+                    prop_assert!(board.segments.range(run).all(Sent::is_sacked));
+                }
             }
             while let Some(retained) = board.pop() {
                 pool.release(retained);

@@ -7,10 +7,10 @@ use mem::{Mbuf, Retained, TxMeta, Want};
 use wire::{SeqNumber, Sum, TcpFlags};
 
 use super::conn::{Cold, Conn, Flags, MAX_LISTED, Place};
-use super::loss;
 use super::output::{note_pending, sequence_len, transmit};
 use super::recovery::Probe;
 use super::scoreboard::{End, MAX_SEGMENTS, trim};
+use super::{loss, spurious};
 use crate::context::Context;
 
 /// What is noted about a new segment at the end of the send queue.
@@ -111,6 +111,14 @@ pub(crate) fn enqueue_long(
 
 /// Sends again what is lost, then what waits, as far as the windows allow.
 pub(crate) fn pump(place: Place, conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) {
+    if conn.flags.has(Flags::FRTO) {
+        send_waiting(conn, cold, ctx);
+        let recover = cold.recovery.as_ref().and_then(|recovery| recovery.recover);
+        if recover == Some(conn.snd_nxt) {
+            // Nothing new could be sent: no acknowledgment will decide.
+            spurious::forget(conn);
+        }
+    }
     let is_settled = conn.flags.has(Flags::FRTO) || resend_lost(conn, cold, ctx);
     if is_settled && conn.flags.has(Flags::UNSENT) {
         send_waiting(conn, cold, ctx);
@@ -121,21 +129,20 @@ pub(crate) fn pump(place: Place, conn: &mut Conn, cold: &mut Cold, ctx: &mut Con
 /// Answers whether all that was lost is sent again.
 fn resend_lost(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) -> bool {
     let Some(mut recovery) = cold.recovery.take() else { return true };
-    let mut pipe = recovery.pipe(conn.flight(), conn.mss);
-    let mut sent = 0;
-    recovery.board.send_lost(|retained, seq, end| {
+    let (before, mut board) =
+        (recovery.pipe(conn.flight(), conn.mss), core::mem::take(&mut recovery.board));
+    let mut pipe = before;
+    board.send_lost(|retained, seq, end| {
         let fits = may_resend(conn, pipe, seq, end);
         if !fits || transmit(conn, cold, retained, ctx).is_err() {
             return None;
         }
-        let len = (end - seq) as u32;
-        (pipe, sent) = (pipe + len, sent + len);
+        pipe += (end - seq) as u32;
+        spurious::note_again(&mut recovery, seq, end);
         Some(ctx.now.as_nanos())
     });
-    recovery.prr.sent += sent;
-    if let Some(undo) = &mut recovery.undo {
-        undo.again += sent;
-    }
+    recovery.board = board;
+    recovery.prr.sent = recovery.prr.sent.saturating_add(pipe - before);
     let is_done = recovery.board.lost() == 0;
     cold.recovery = Some(recovery);
     is_done
@@ -188,7 +195,7 @@ fn send_front(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) -> bool {
     }
     match &mut cold.recovery {
         Some(recovery) => {
-            recovery.prr.sent += len;
+            recovery.prr.sent = recovery.prr.sent.saturating_add(len);
             recovery.board.push(retained);
         }
         None => {
@@ -202,10 +209,12 @@ fn send_front(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) -> bool {
 /// Whether as many segments are in flight as may be: small ones pin large buffers, so that not only bytes count. What waits
 /// is joined meanwhile.
 fn is_crowded(conn: &Conn, cold: &Cold) -> bool {
-    let board = cold.recovery.as_ref().map(|recovery| recovery.board.len());
-    let segments = board.unwrap_or(conn.listed.into());
+    let (all, arrived) = match &cold.recovery {
+        Some(recovery) => (recovery.board.len(), recovery.board.sacked_segments() as usize),
+        None => (conn.listed.into(), 0),
+    };
     let full = (conn.cwnd / u32::from(conn.mss.max(1))) as usize;
-    segments >= MAX_SEGMENTS.min((2 * full).max(usize::from(MAX_LISTED)))
+    all >= MAX_SEGMENTS || all - arrived >= (2 * full).max(usize::from(MAX_LISTED))
 }
 
 /// Fills the first waiting segment up from the next one, where it is much shorter than the peer's segments and the
@@ -318,21 +327,22 @@ pub(crate) fn retransmit_first(conn: &mut Conn, cold: &mut Cold, ctx: &mut Conte
     retransmit(conn, cold, End::Oldest, ctx);
 }
 
-/// Sends the segment at one end of the scoreboard again.
-fn retransmit(conn: &mut Conn, cold: &mut Cold, end: End, ctx: &mut Context<'_>) {
-    let Some(mut recovery) = cold.recovery.take() else { return };
+/// Sends the segment at one end of the scoreboard again. Answers whether there was room for it.
+fn retransmit(conn: &mut Conn, cold: &mut Cold, end: End, ctx: &mut Context<'_>) -> bool {
+    let Some(mut recovery) = cold.recovery.take() else { return false };
     let now_ns = ctx.now.as_nanos();
-    recovery
+    let is_sent = recovery
         .board
         .send_again(end, |retained| transmit(conn, cold, retained, ctx).is_ok().then_some(now_ns));
     cold.recovery = Some(recovery);
+    is_sent
 }
 
 /// Sends a tail loss probe (RFC 8985 §7.3): a new segment where one waits and the peer's window has room, else the last
 /// one again.
 pub(crate) fn probe_tail(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) {
     loss::track(conn, cold);
-    let (before, mss) = (conn.snd_nxt, u32::from(conn.mss));
+    let (before, flight, mss) = (conn.snd_nxt, conn.flight(), u32::from(conn.mss));
     let with_probe = loss::pipe(conn, cold) + mss;
     let cwnd = core::mem::replace(&mut conn.cwnd, with_probe);
     if conn.flags.has(Flags::UNSENT) {
@@ -340,11 +350,11 @@ pub(crate) fn probe_tail(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>
     }
     conn.cwnd = cwnd;
     let is_old = conn.snd_nxt == before;
-    if is_old {
-        retransmit(conn, cold, End::Newest, ctx);
+    if is_old && !retransmit(conn, cold, End::Newest, ctx) {
+        return;
     }
     if let Some(recovery) = &mut cold.recovery {
-        recovery.probe = Some(Probe { end: conn.snd_nxt, is_old });
+        recovery.probe = Some(Probe { end: conn.snd_nxt, is_old, flight });
     }
     ctx.stats.tcp_tail_probes += 1;
 }

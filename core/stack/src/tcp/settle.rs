@@ -6,8 +6,9 @@ use wire::TcpFlags;
 use super::conn::{Cold, Conn, Flags, State};
 use super::group::FlowGroup;
 use super::output::{arm_retransmission, bare_seq, note_pending, send_bare};
+use super::rtt::rto_ticks;
 use super::send_queue::{pump, waits_for_the_device};
-use super::tail;
+use super::{loss, tail};
 use crate::context::Context;
 use crate::wheel::tick_of;
 
@@ -29,22 +30,35 @@ fn probe_if_stuck(conn: &mut Conn, ctx: &mut Context<'_>) {
 
 /// Chooses what the retransmission timer is for: segments that others overtook, a tail loss probe, or a time-out.
 fn choose_timer(conn: &mut Conn, cold: &Cold, ctx: &Context<'_>) {
+    const EARLY: Flags = Flags::PROBE.and(Flags::REORDER_TIMER);
     if !conn.flags.has(Flags::RTX_ARMED) || conn.flags.has(Flags::PERSIST) {
         return;
     }
+    let now = ctx.tick as u32;
+    let oldest_ns = loss::oldest_at_ns(conn, cold).unwrap_or(ctx.now.as_nanos());
+    let oldest = tick_of(Instant::from_nanos(oldest_ns)) as u32;
+    // RFC 6298 §5.1: since the oldest segment was sent. Where it is one, the timer is left as it runs.
+    let time_out = match conn.flags.has(EARLY) {
+        true => oldest.wrapping_add(rto_ticks(conn, &ctx.shared.ticks)),
+        false => conn.rtx_at,
+    };
     let late_at_ns = cold.recovery.as_ref().and_then(|recovery| recovery.late_at_ns);
-    if let Some(late_at_ns) = late_at_ns {
-        conn.rtx_at = tick_of(Instant::from_nanos(late_at_ns)) as u32 + 1;
-        conn.flags.clear(Flags::PROBE);
-        conn.flags.set(Flags::REORDER_TIMER);
-    } else if conn.flags.has(Flags::REORDER_TIMER) {
-        conn.flags.clear(Flags::REORDER_TIMER);
-        arm_retransmission(conn, ctx);
-    }
-    let is_free = !conn.flags.has(Flags::PROBE.and(Flags::REORDER_TIMER));
-    if is_free && let Some(ticks) = tail::due_in(conn, cold, ctx) {
-        conn.rtx_at = (ctx.tick as u32).wrapping_add(ticks);
-        conn.flags.set(Flags::PROBE);
+    let newest_ns = loss::newest_at_ns(conn, cold);
+    let runs = conn.flags.has(Flags::PROBE) && newest_ns != Some(ctx.now.as_nanos());
+    let (kind, at) = if let Some(late_at_ns) = late_at_ns {
+        (Flags::REORDER_TIMER, tick_of(Instant::from_nanos(late_at_ns)) as u32 + 1)
+    } else if let Some(ticks) = tail::due_in(conn, cold, ctx) {
+        // RFC 8985 §7.2: anew with each new segment, and no later than the time-out.
+        (Flags::PROBE, if runs { conn.rtx_at } else { now.wrapping_add(ticks) })
+    } else {
+        (Flags::default(), time_out)
+    };
+    conn.flags.clear(EARLY);
+    if time_out.wrapping_sub(at) as i32 > 0 {
+        conn.flags.set(kind);
+        conn.rtx_at = at;
+    } else {
+        conn.rtx_at = time_out;
     }
 }
 
@@ -81,11 +95,11 @@ pub(crate) fn has_timer(conn: &Conn, ctx: &Context<'_>) -> bool {
 pub(crate) fn flush(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
     let (place, conn, cold) = group.at(slot);
     conn.flags.clear(Flags::PENDING);
-    let is_long = conn.flight() >= 2 * u32::from(conn.mss);
+    let is_long = conn.flight() > u32::from(conn.mss);
     if is_long || conn.flags.has(Flags::TRACKED.and(Flags::PROBE)) {
         choose_timer(conn, cold, ctx);
     }
-    if is_settled(conn, Flags::PROBE.and(Flags::REORDER_TIMER), ctx) {
+    if is_settled(conn, Flags::PROBE.and(Flags::REORDER_TIMER).and(Flags::TRACKED), ctx) {
         return;
     }
     if conn.state == State::Closed {

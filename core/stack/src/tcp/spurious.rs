@@ -5,6 +5,8 @@
 //! advances too, what was not sent again had arrived (F-RTO, RFC 5682 §2). And a peer that has each segment twice that was
 //! sent again lacked none of them (RFC 3708). What the recovery changed is then undone (RFC 4015).
 
+use wire::SeqNumber;
+
 use super::congestion::initial_window;
 use super::conn::{Cold, Conn, Flags};
 use super::fields::Segment;
@@ -27,6 +29,7 @@ pub(crate) fn begin(
         ssthresh: ssthresh.max(fitted),
         timestamp: ctx.timestamp(),
         again: 0,
+        range: None,
         is_timeout,
         until: None,
     });
@@ -68,7 +71,10 @@ pub(crate) fn on_ack(
     } else {
         conn.flags.clear(Flags::UNDO);
         let room = conn.snd_wnd.saturating_sub(conn.flight());
-        let has_new = cold.unsent.front().is_some_and(|meta| meta.len.min(conn.mss) as u32 <= room);
+        let has_new = cold
+            .unsent
+            .front()
+            .is_some_and(|meta| meta.len > 0 && meta.len.min(conn.mss) as u32 <= room);
         // All that was sent again is acknowledged, and not all that was sent.
         if has_new && conn.flags.has(Flags::TIMEOUT_RECOVERY) && recovery.board.is_oldest_lost() {
             // Step 2b: up to two new segments, and none again before it is decided.
@@ -79,17 +85,27 @@ pub(crate) fn on_ack(
     cold.recovery = Some(recovery);
 }
 
-/// The peer has `twice` bytes twice: if it has all that were sent again, it lacked none of them.
+/// Bytes from `seq` to `end` are sent again.
+pub(crate) fn note_again(recovery: &mut Recovery, seq: SeqNumber, end: SeqNumber) {
+    if let Some(Undo { again, range, .. }) = &mut recovery.undo {
+        *again = again.saturating_add((end - seq) as u32);
+        let (from, to) = range.unwrap_or((seq, end));
+        *range = Some((if seq.before(from) { seq } else { from }, to.max(end)));
+    }
+}
+
+/// The peer has what is from `left` to `right` twice: if it has all that was sent again, it lacked none of it.
 pub(crate) fn on_twice(
     conn: &mut Conn,
     cold: &mut Cold,
     recovery: &mut Recovery,
-    (twice, acked): (u32, u32),
+    (left, right): (SeqNumber, SeqNumber),
+    acked: u32,
     ctx: &mut Context<'_>,
 ) {
-    let Some(Undo { again, .. }) = &mut recovery.undo else { return };
-    if *again > 0 {
-        *again = again.saturating_sub(twice);
+    let Some(Undo { again, range: Some((from, to)), .. }) = &mut recovery.undo else { return };
+    if *again > 0 && left.after_eq(*from) && right.before_eq(*to) {
+        *again = again.saturating_sub((right - left) as u32);
         if *again == 0 {
             undo(conn, cold, recovery, acked, ctx);
         }
@@ -140,6 +156,7 @@ fn undo(
     conn.flags.clear(Flags::UNDO.and(Flags::FRTO));
     conn.flags.clear(Flags::RECOVERY.and(Flags::TIMEOUT_RECOVERY));
     recovery.board.find_lost();
+    recovery.rack.forget_latest();
     recovery.duplicates = 0;
     if let Some(congestion) = &mut cold.congestion {
         congestion.undo(undo.cwnd, undo.ssthresh);

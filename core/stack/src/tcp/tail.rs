@@ -13,7 +13,7 @@ use crate::wheel::TICK_SHIFT;
 /// acknowledgments for so long now and then, which round trips of microseconds do not show.
 const LEAST: u32 = 500_000 >> UNIT_SHIFT;
 
-/// Ticks of the wheel after which a probe is due, where one may be sent: a flight of two segments or more, as a single one
+/// Ticks of the wheel after which a probe is due, where one may be sent: a flight of more than a segment, as a single one
 /// is acknowledged late by peers that delay acknowledgments, nothing missing, and a time-out that is later.
 pub(crate) fn due_in(conn: &Conn, cold: &Cold, ctx: &Context<'_>) -> Option<u32> {
     const HINDERS: Flags = Flags::RECOVERY
@@ -29,14 +29,18 @@ pub(crate) fn due_in(conn: &Conn, cold: &Cold, ctx: &Context<'_>) -> Option<u32>
         || conn.flags.has(HINDERS)
         || !conn.state.is_synchronized()
         || conn.srtt_8 == 0
-        || conn.flight() < 2 * u32::from(conn.mss)
+        || conn.flight() <= u32::from(conn.mss)
         || !is_clear
     {
         return None;
     }
     // RFC 8985 §7.2: two round trips; one and its variation, where that is more.
     let units = (conn.srtt_8 / 4).max(conn.srtt_8 / 8 + conn.rttvar_4).max(LEAST);
-    let ticks = (units >> (TICK_SHIFT - UNIT_SHIFT)) + 2;
+    let mut ticks = (units >> (TICK_SHIFT - UNIT_SHIFT)) + 2;
+    if conn.flight() < 2 * u32::from(conn.mss) {
+        // A peer that counts bytes may delay its acknowledgment, as long as we would.
+        ticks += u32::from(ctx.shared.ticks.delayed_ack);
+    }
     (ticks < rto_ticks(conn, &ctx.shared.ticks)).then_some(ticks)
 }
 
@@ -47,8 +51,8 @@ pub(crate) enum Outcome {
     Unknown,
     /// What it repeated had arrived before.
     NotLost,
-    /// It filled a gap: something was lost, which must slow us down.
-    Lost,
+    /// It filled a gap: something was lost, which must slow us down, with so many bytes in flight.
+    Lost { flight: u32 },
 }
 
 /// What an acknowledgment says about the probe (RFC 8985 §7.4).
@@ -59,7 +63,7 @@ pub(crate) fn judge(
     is_twice: bool,
     is_duplicate: bool,
 ) -> Outcome {
-    let Some(Probe { end, is_old }) = recovery.probe else { return Outcome::Unknown };
+    let Some(Probe { end, is_old, flight }) = recovery.probe else { return Outcome::Unknown };
     let has_none = segment.sack_blocks.as_slice().is_empty();
     if conn.snd_una.before(end) {
         return Outcome::Unknown;
@@ -67,7 +71,7 @@ pub(crate) fn judge(
     let outcome = match is_old {
         false => Outcome::NotLost,
         true if is_twice || (is_duplicate && has_none) => Outcome::NotLost,
-        true if conn.snd_una.after(end) => Outcome::Lost,
+        true if conn.snd_una.after(end) => Outcome::Lost { flight },
         true => return Outcome::Unknown,
     };
     recovery.probe = None;

@@ -344,6 +344,7 @@ fn what_comes_twice_is_told_of_once() {
     world.hear(&peer.seg(401, 1).len(100));
     world.frames_out();
     let twice: Vec<_> = [1, 101, 201].map(|seq| peer.seg(seq, 1).len(100).frame()).into();
+    world.told();
     let handle = world.handle();
     let other = Peer::establish(&mut world, 6, open());
     let another = world.handle();

@@ -39,8 +39,9 @@ pub(super) trait CongestionControl: core::fmt::Debug {
     /// Data arrived in congestion avoidance, while the window was in full use. Answers the new window.
     fn avoid(&mut self, window: Window, arrival: Arrival) -> u32;
 
-    /// Something was lost, with `flight` bytes in flight. Answers the new slow start threshold.
-    fn reduce(&mut self, window: Window, flight: u32) -> u32;
+    /// Something was lost, with `flight` bytes in flight; a time-out told, or acknowledgments did. Answers the new slow
+    /// start threshold.
+    fn reduce(&mut self, window: Window, flight: u32, is_timeout: bool) -> u32;
 
     /// It was not lost: the window is what it was before, `cwnd` bytes.
     fn undo(&mut self, cwnd: u32);

@@ -94,15 +94,19 @@ impl CongestionControl for Cubic {
             return newreno.max(cwnd);
         }
         // §4.4 and §4.5: towards the window of a round trip later, by half at most.
-        let target = epoch.window_at(time + round, mss).clamp(cwnd, cwnd + cwnd / 2);
+        let target = epoch.window_at(time.saturating_add(round), mss).clamp(cwnd, cwnd + cwnd / 2);
         cwnd + (u64::from(target - cwnd) * acked / u64::from(cwnd.max(1))).min(acked) as u32
     }
 
-    fn reduce(&mut self, window: Window, flight: u32) -> u32 {
+    fn reduce(&mut self, window: Window, flight: u32, is_timeout: bool) -> u32 {
         let reached = window.cwnd.min(flight.max(window.mss));
         // §4.7, fast convergence: a flow that did not come as far as before leaves room to others.
         self.w_max =
             if reached < self.w_max { (u64::from(reached) * 17 / 20) as u32 } else { reached };
+        if is_timeout {
+            // §4.8: the path is another one, and the curve begins where slow start ends.
+            self.w_max = 0;
+        }
         self.prior = reached;
         self.epoch = None;
         threshold((u64::from(flight) * 7 / 10) as u32, window.mss)
@@ -125,7 +129,7 @@ mod tests {
     fn after_loss(from: u32, rtt_ms: u32, seconds: u32) -> Vec<u32> {
         let mut cubic = Cubic::default();
         let window = Window { cwnd: from * MSS, mss: MSS };
-        let mut cwnd = cubic.reduce(window, from * MSS);
+        let mut cwnd = cubic.reduce(window, from * MSS, false);
         assert_eq!(cwnd, from * 700);
         let mut windows = Vec::new();
         for round in 0..seconds * 1000 / rtt_ms {
@@ -176,9 +180,9 @@ mod tests {
     fn leaves_room_where_it_does_not_come_as_far() {
         let mut cubic = Cubic::default();
         let window = |cwnd| Window { cwnd, mss: MSS };
-        assert_eq!(cubic.reduce(window(100_000), 100_000), 70_000);
+        assert_eq!(cubic.reduce(window(100_000), 100_000, false), 70_000);
         assert_eq!(cubic.w_max, 100_000);
-        cubic.reduce(window(80_000), 80_000);
+        cubic.reduce(window(80_000), 80_000, false);
         assert_eq!(cubic.w_max, 68_000);
         cubic.undo(80_000);
         assert_eq!(cubic.w_max, 80_000);

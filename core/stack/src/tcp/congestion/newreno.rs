@@ -12,7 +12,7 @@ impl CongestionControl for NewReno {
         cwnd + (more as u32).clamp(1, mss)
     }
 
-    fn reduce(&mut self, window: Window, flight: u32) -> u32 {
+    fn reduce(&mut self, window: Window, flight: u32, _is_timeout: bool) -> u32 {
         threshold(flight / 2, window.mss)
     }
 

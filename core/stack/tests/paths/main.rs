@@ -1,0 +1,102 @@
+//! Two stacks with a path between them: how much of its rate a connection gets, whatever the path does to packets.
+//!
+//! The path has a rate, a queue and a delay in each direction, and faults from a seed. Time is virtual, and a run with a
+//! seed is always the same.
+
+mod path;
+mod transfer;
+
+use clock::Duration;
+use stack::CongestionAlgorithm;
+
+use crate::path::Path;
+use crate::transfer::{Outcome, transfer};
+
+const MB: u64 = 1_000_000;
+
+fn ms(millis: u64) -> Duration {
+    Duration::from_millis(millis)
+}
+
+/// The median of several runs, by goodput.
+fn median(bytes: u64, algorithm: CongestionAlgorithm, path: impl Fn(u64) -> Path) -> Outcome {
+    let mut runs: Vec<_> = (1..=5).map(|seed| transfer(bytes, algorithm, path(seed))).collect();
+    runs.sort_by(|one, other| one.share.total_cmp(&other.share));
+    runs[2]
+}
+
+/// Without faults nothing is sent twice but what the queue drops, and the path is full.
+#[test]
+fn a_path_without_faults_is_full() {
+    for algorithm in [CongestionAlgorithm::Cubic, CongestionAlgorithm::NewReno] {
+        for delay in [ms(1) / 20, ms(1), ms(20), ms(100)] {
+            let path = Path::new(1, delay);
+            let bytes = if delay > ms(50) { 200 * MB } else { 50 * MB };
+            let outcome = transfer(bytes, algorithm, path);
+            // The slow start of a long path takes its time, and overflows the queue once.
+            let least = if delay > ms(10) { 0.8 } else { 0.93 };
+            assert!(outcome.share > least, "{algorithm:?}, {delay:?}: {outcome:?}");
+            assert_eq!(outcome.timeouts, 0, "{algorithm:?}, {delay:?}: {outcome:?}");
+            assert!(outcome.again <= outcome.dropped + 12, "{algorithm:?}, {delay:?}: {outcome:?}");
+        }
+    }
+}
+
+/// Losses are repaired within a round trip or two, without time-outs: what is left is what the algorithm makes of the loss
+/// rate, 1.2 segments over the root of it where NewReno's window is the larger one (RFC 5681, Mathis 1997).
+#[test]
+fn random_losses_cost_what_the_algorithm_makes_of_them() {
+    for (loss, delay) in [(0.001, ms(1)), (0.01, ms(1)), (0.001, ms(20)), (0.01, ms(20))] {
+        let path = |seed| Path { loss, ..Path::new(seed, delay) };
+        let outcome = median(20 * MB, CongestionAlgorithm::Cubic, path);
+        let round_s = 2.0 * delay.as_secs_f64() + 0.0005;
+        let window = 1.2 * 1448.0 / f64::sqrt(loss);
+        let expected = (window / round_s / (path(1).rate as f64 / 8.0)).min(1.0);
+        assert!(
+            outcome.share > 0.8 * expected,
+            "{loss}, {delay:?}: {outcome:?}, {expected:.3} expected"
+        );
+        let needless = outcome.again.saturating_sub(outcome.lost + outcome.dropped);
+        assert!(needless <= 10 + outcome.again / 10, "{loss}, {delay:?}: {outcome:?}");
+        assert!(outcome.timeouts <= 2, "{loss}, {delay:?}: {outcome:?}");
+    }
+}
+
+/// Packets that others overtake are not taken for lost: the path is as full as without.
+#[test]
+fn reordering_costs_little() {
+    for delay in [ms(1), ms(20)] {
+        let path = |seed| Path { reorder: 0.05, ..Path::new(seed, delay) };
+        let outcome = median(50 * MB, CongestionAlgorithm::Cubic, path);
+        assert!(outcome.share > 0.85, "{delay:?}: {outcome:?}");
+    }
+}
+
+/// Many packets in a row are lost, now and then.
+#[test]
+fn bursts_of_losses_cost_no_time_outs() {
+    for delay in [ms(1), ms(20)] {
+        let path = |seed| Path { burst: 0.0005, ..Path::new(seed, delay) };
+        let outcome = median(20 * MB, CongestionAlgorithm::Cubic, path);
+        assert!(outcome.timeouts <= 3, "{delay:?}: {outcome:?}");
+        assert!(outcome.share > 0.1, "{delay:?}: {outcome:?}");
+    }
+}
+
+/// The end of an answer is lost: a probe finds it, and the answer is late by some round trips, not by a time-out. Of a
+/// single segment the peer may delay the acknowledgment, so that it is left to the time-out (RFC 8985 §7.2).
+#[test]
+fn a_lost_tail_costs_round_trips() {
+    let delay = ms(2);
+    let plain = transfer(64_000, CongestionAlgorithm::Cubic, Path::new(1, delay));
+    for last in 1..=8 {
+        let path = Path { lose_last: last, ..Path::new(1, delay) };
+        let outcome = transfer(64_000, CongestionAlgorithm::Cubic, path);
+        let late = outcome.took.saturating_sub(plain.took);
+        // The last segment is a short one: two are less than two full ones.
+        let is_single = last == 1;
+        let most = [ms(260), ms(80), ms(30)][(last as usize - 1).min(2)];
+        assert!(late < most, "the last {last}: {late:?} late: {outcome:?}");
+        assert_eq!(outcome.timeouts, u64::from(is_single), "the last {last}: {outcome:?}");
+    }
+}

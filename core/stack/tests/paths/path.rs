@@ -1,0 +1,113 @@
+//! A path of one hop: a rate, a queue before it, a delay behind it.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use clock::{Duration, Instant};
+use rand::{RngExt, SeedableRng};
+use rand_xoshiro::Xoshiro256PlusPlus;
+
+/// What a path is like, in both directions.
+#[derive(Clone, Copy, Debug)]
+pub struct Path {
+    pub seed: u64,
+    /// Bits a second.
+    pub rate: u64,
+    /// Time from the hop's exit to the far end.
+    pub delay: Duration,
+    /// Bytes that wait before the hop at most: a round trip's worth, and 100 KB at least.
+    pub queue: u64,
+    /// Probability that a packet with data is lost.
+    pub loss: f64,
+    /// Probability that it is late by up to half of the delay.
+    pub reorder: f64,
+    /// Probability that all is lost for as long as twenty packets take.
+    pub burst: f64,
+    /// So many of the last segments of the transfer are lost, when they are sent first.
+    pub lose_last: u32,
+}
+
+impl Path {
+    /// A path without faults.
+    pub fn new(seed: u64, delay: Duration) -> Self {
+        let rate = 200_000_000;
+        let queue = (2 * delay.as_nanos() as u64 * (rate / 8) / 1_000_000_000).max(100_000);
+        Self { seed, rate, delay, queue, loss: 0.0, reorder: 0.0, burst: 0.0, lose_last: 0 }
+    }
+}
+
+/// One direction of a path.
+pub struct Link {
+    path: Path,
+    dice: Xoshiro256PlusPlus,
+    /// When the hop has sent all that waits.
+    free_at: Instant,
+    /// Packets on their way, by arrival and number.
+    flying: BinaryHeap<Reverse<(Instant, u64, Vec<u8>)>>,
+    count: u64,
+    /// When the present burst of losses ends.
+    burst_ends: Instant,
+    /// Packets that faults took, and that the queue had no room for.
+    pub lost: u64,
+    pub dropped: u64,
+}
+
+impl Link {
+    pub fn new(path: Path, direction: u64) -> Self {
+        Self {
+            path,
+            dice: Xoshiro256PlusPlus::seed_from_u64(path.seed * 2 + direction),
+            free_at: Instant::ZERO,
+            flying: BinaryHeap::new(),
+            count: 0,
+            burst_ends: Instant::ZERO,
+            lost: 0,
+            dropped: 0,
+        }
+    }
+
+    fn takes_away(&mut self, now: Instant) -> bool {
+        if self.dice.random_bool(self.path.burst) {
+            self.burst_ends =
+                now + Duration::from_nanos(20 * 1_514 * 8 * 1_000_000_000 / self.path.rate);
+        }
+        now < self.burst_ends || self.dice.random_bool(self.path.loss)
+    }
+
+    /// A packet comes to the hop.
+    pub fn send(&mut self, now: Instant, frame: Vec<u8>, is_doomed: bool) {
+        // Acknowledgments alone are spared: faults are of the data's direction.
+        if frame.len() > 100 && (is_doomed || self.takes_away(now)) {
+            self.lost += 1;
+            return;
+        }
+        let Path { rate, delay, queue, reorder, .. } = self.path;
+        let begin = self.free_at.max(now);
+        let waiting = begin.since(now).as_nanos() as u64 * (rate / 8) / 1_000_000_000;
+        if waiting + frame.len() as u64 > queue {
+            self.dropped += 1;
+            return;
+        }
+        self.free_at = begin + Duration::from_nanos(frame.len() as u64 * 8 * 1_000_000_000 / rate);
+        let mut due = self.free_at + delay;
+        if frame.len() > 100 && self.dice.random_bool(reorder) {
+            due += delay.mul_f64(0.5 * self.dice.random::<f64>());
+        }
+        self.count += 1;
+        self.flying.push(Reverse((due, self.count, frame)));
+    }
+
+    /// When the next packet arrives.
+    pub fn next(&self) -> Option<Instant> {
+        self.flying.peek().map(|Reverse((due, ..))| *due)
+    }
+
+    /// The packets that have arrived.
+    pub fn receive(&mut self, now: Instant) -> Vec<Vec<u8>> {
+        let mut frames = Vec::new();
+        while self.next().is_some_and(|due| due <= now) {
+            frames.extend(self.flying.pop().map(|Reverse((.., frame))| frame));
+        }
+        frames
+    }
+}

@@ -1,0 +1,197 @@
+//! A stack that sends bytes to another one.
+
+use std::sync::Arc;
+
+use clock::{Duration, Instant};
+use domain::{CallArray, Calls, Cookie, Event, EventArray, Handle};
+use mem::{Pool, Region};
+use stack::{CongestionAlgorithm, Secrets, Shared, Stack, StackConfig};
+use wire::{Endpoint, Ipv4Addr, MacAddr};
+
+use crate::path::{Link, Path};
+
+const PORT: u16 = 80;
+/// Bytes of a full segment, with timestamps.
+const MSS: usize = 1448;
+
+/// How a transfer went.
+#[derive(Clone, Copy, Debug)]
+#[expect(dead_code, reason = "failures print all of it")]
+pub struct Outcome {
+    /// Goodput over what the path's rate allows.
+    pub share: f64,
+    pub took: Duration,
+    /// Segments sent again, and those that the path lost and dropped.
+    pub again: u64,
+    pub lost: u64,
+    pub dropped: u64,
+    pub timeouts: u64,
+    pub probes: u64,
+    pub spurious: u64,
+}
+
+struct Host {
+    stack: Stack,
+    pool: Pool,
+    events: EventArray,
+    calls: CallArray,
+    /// Bytes that wait to be sent, and how many may be.
+    left: u64,
+    credit: u32,
+    handle: Option<Handle>,
+    received: u64,
+}
+
+fn address(host: u8) -> (Ipv4Addr, MacAddr) {
+    (Ipv4Addr::new(10, 0, 0, host), MacAddr([2, 0, 0, 0, 0, host]))
+}
+
+impl Host {
+    fn new(own: u8, other: u8, algorithm: CongestionAlgorithm, now: Instant) -> Self {
+        let ((ip, mac), (far_ip, far_mac)) = (address(own), address(other));
+        let mut config = StackConfig::new(ip, 24, mac);
+        config.tcp_listen = vec![PORT];
+        config.congestion = algorithm;
+        config.receive_window_bytes = 16 << 20;
+        config.neighbors = vec![(far_ip, far_mac)];
+        let secrets = Secrets {
+            rss_key: wire::MICROSOFT_KEY,
+            isn_key: [own; 16],
+            port_key: [own; 16],
+            offset: u32::from(own),
+        };
+        let shared = Arc::new(Shared::new(config, &secrets, 1));
+        Self {
+            stack: Stack::new(shared, 0, now, 16_384),
+            pool: Pool::new(&Region::heap(65_536), 65_536),
+            events: EventArray::new(1024),
+            calls: CallArray::new(1024, MSS),
+            left: 0,
+            credit: 0,
+            handle: None,
+            received: 0,
+        }
+    }
+
+    /// One cycle. Answers the frames that it sends.
+    fn cycle(&mut self, now: Instant, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
+        let Self { stack, pool, events, calls, left, credit, handle, received } = self;
+        let mut rx = Vec::new();
+        for frame in frames {
+            let mut mbuf = pool.alloc().expect("enough memory");
+            mbuf.append(frame).expect("a frame fits");
+            rx.push(mbuf);
+        }
+        stack.deliver(now, pool, events);
+        stack.input(now, &mut rx, pool, events, |_, _, _| unreachable!("one core"));
+        assert!(rx.is_empty(), "there is room for all events");
+        let view = events.view(stack);
+        let mut calls_now = Calls::new(calls, pool);
+        for event in view.iter() {
+            match event {
+                Event::Knock { handle, .. } => {
+                    calls_now.accept(handle, Cookie(1)).expect("room");
+                }
+                Event::Connected { outcome, .. } => {
+                    let (opened, window) = outcome.expect("the other end answers");
+                    (*handle, *credit) = (Some(opened), window);
+                }
+                Event::Recv { handle, data, .. } => {
+                    *received += data.len() as u64;
+                    calls_now.recv_done(handle, data.len()).expect("room");
+                }
+                Event::Sent { window, .. } => *credit = window,
+                other => panic!("{other:?}"),
+            }
+        }
+        while let Some(handle) = *handle
+            && *left > 0
+            && *credit > 0
+        {
+            const BYTES: [u8; 64 << 10] = [7; 64 << 10];
+            let mut len = (*left).min((*credit).into()).min(BYTES.len() as u64);
+            if len < *left {
+                // More follows: full segments, as any sender avoids silly windows.
+                len -= len % MSS as u64;
+            }
+            if len == 0 {
+                break;
+            }
+            if calls_now.sendv(handle, &[&BYTES[..len as usize]]).is_err() {
+                break;
+            }
+            (*left, *credit) = (*left - len, *credit - len as u32);
+        }
+        let mut buffers: Vec<_> = events.drain().collect();
+        stack.execute(now, calls, &mut buffers, pool, events);
+        stack.run_timers(now, pool, events);
+        stack.flush(now, pool, events);
+        let mut sent = Vec::new();
+        for frame in core::mem::take(stack.frames()) {
+            sent.push(frame.bytes().to_vec());
+            pool.complete(frame);
+        }
+        sent
+    }
+
+    fn is_busy(&self) -> bool {
+        !self.events.is_empty() || self.stack.has_work()
+    }
+}
+
+/// Sends `bytes` over a path.
+pub fn transfer(bytes: u64, algorithm: CongestionAlgorithm, path: Path) -> Outcome {
+    let begin = Instant::from_millis(1_000);
+    let mut now = begin;
+    let mut hosts = [Host::new(1, 2, algorithm, now), Host::new(2, 1, algorithm, now)];
+    let mut links = [Link::new(path, 0), Link::new(path, 1)];
+    hosts[0].left = bytes;
+    let segments = bytes.div_ceil(MSS as u64);
+    let first_lost = segments - u64::from(path.lose_last).min(segments);
+    let mut full_sent = 0;
+    let far = Endpoint::new(address(2).0, PORT);
+    let Host { pool, calls, .. } = &mut hosts[0];
+    Calls::new(calls, pool).connect(Cookie(1), far).expect("room");
+    let mut cycles = 0_u64;
+    while hosts[1].received < bytes {
+        cycles += 1;
+        assert!(now.since(begin) < Duration::from_secs(3_600), "no end: {cycles} cycles");
+        let mut progress = false;
+        for side in 0..2 {
+            let frames = links[1 - side].receive(now);
+            if frames.is_empty() && !hosts[side].is_busy() && cycles > 1 {
+                let due = hosts[side].stack.next_timer().is_some_and(|at| at <= now);
+                if !due {
+                    continue;
+                }
+            }
+            progress = true;
+            for frame in hosts[side].cycle(now, &frames) {
+                let is_data = side == 0 && frame.len() > 100;
+                full_sent += u64::from(is_data);
+                let is_doomed = is_data && full_sent > first_lost && full_sent <= segments;
+                links[side].send(now, frame, is_doomed);
+            }
+        }
+        if progress {
+            continue;
+        }
+        let timers = hosts.iter().filter_map(|host| host.stack.next_timer());
+        let next = timers.chain(links.iter().filter_map(Link::next)).min();
+        now = next.expect("something happens").max(now + Duration::from_nanos(1));
+    }
+    let took = now.since(begin);
+    let stats = hosts[0].stack.stats();
+    // A full segment is 1,448 bytes of 1,514.
+    let most = path.rate as f64 / 8.0 * took.as_secs_f64() * 1448.0 / 1514.0;
+    Outcome {
+        share: bytes as f64 / most,
+        took,
+        again: stats.tcp_retransmissions,
+        lost: links[0].lost,
+        dropped: links[0].dropped,
+        timeouts: stats.tcp_timeouts,
+        probes: stats.tcp_tail_probes,
+        spurious: stats.tcp_spurious_recoveries + stats.tcp_spurious_timeouts,
+    }
+}
