@@ -239,8 +239,9 @@ pub(crate) fn reply(
     if !conn.flags.has(Flags::RTX_ARMED) {
         output::arm_retransmission(conn, ctx);
     }
-    // Also where it was armed before: an acknowledgment may have moved it to before the wheel's entry.
-    if !settle::has_timer(conn, ctx) {
+    // Also where it was armed before: an acknowledgment may have moved it to before the wheel's entry. And of a flight of
+    // several segments the end may be probed for.
+    if conn.listed > 1 || !settle::has_timer(conn, ctx) {
         output::note_pending(conn, place, ctx);
     }
     conn.rcv_used == 0

@@ -80,7 +80,7 @@ pub(crate) fn is_settled(conn: &Conn, other: Flags, ctx: &Context<'_>) -> bool {
 pub(crate) fn is_at_rest(conn: &Conn, ctx: &Context<'_>) -> bool {
     conn.flags.are(Flags::default(), UNSETTLED)
         && match conn.flags.has(Flags::RTX_ARMED) {
-            true => has_timer(conn, ctx),
+            true => conn.listed <= 1 && has_timer(conn, ctx),
             false => conn.flight() == 0 && conn.credit() > 0,
         }
 }

@@ -248,6 +248,56 @@ fn a_lost_tail_is_found_by_a_probe() {
     world.told();
 }
 
+/// The same with timestamps: what the peer echoes beside a block is of the last segment in order, and older than the probe.
+#[test]
+fn a_lost_tail_is_found_with_timestamps_too() {
+    let mut world = World::new();
+    let (peer, _) = Peer::knock(&mut world, 5, Open { timestamp: Some(100), ..open() });
+    let full = MSS - 12;
+    world.pass(ms(20));
+    world.hear(&peer.seg(1, 1));
+    world.told();
+    (0..8).for_each(|_| world.send(full as usize));
+    let sent = world.segments();
+    let echo = sent[0].options.timestamp.map_or(0, |stamp| stamp.value);
+    world.pass(ms(20));
+    world.hear(&peer.seg(1, 1 + 5 * full).ts(101, echo));
+    world.told();
+    let waited = world.pass_until_sent(ms(1_000));
+    assert!(waited < ms(60), "{waited:?}");
+    world.frames_out();
+    world.pass(ms(20));
+    let blocks = [(1 + 7 * full, 1 + 8 * full)];
+    let seg = peer.sack(1, 1 + 5 * full, &blocks).ts(102, echo);
+    world.hear(&seg);
+    let waited = world.pass_until_sent(ms(1_000));
+    assert!(waited < ms(10), "{waited:?}: no time-out");
+    world.expect(&peer, &[&format!(". {}:{}({full}) ack 1", 1 + 5 * full, 1 + 6 * full)]);
+    world.told();
+}
+
+/// Blocks name the newest segment first, which says nothing of the order in which segments came.
+#[test]
+fn the_order_of_blocks_is_no_reordering() {
+    let mut world = World::new();
+    let peer = in_flight(&mut world, 20, 10);
+    world.pass(ms(20));
+    // The first and the sixth are lost, and one acknowledgment stands for all others.
+    world.hear(&peer.sack(1, 1, &[(at(6), at(10)), (at(1), at(5))]));
+    let mut again = numbers(&mut world, &peer);
+    world.hear(&peer.seg(1, at(5)));
+    again.extend(numbers(&mut world, &peer));
+    assert_eq!(again, [0, 5], "no time is given to either");
+    world.hear(&peer.seg(1, at(10)));
+    // Nor to the next one.
+    (0..8).for_each(|_| world.send(MSS as usize));
+    world.frames_out();
+    world.pass(ms(20));
+    world.hear(&peer.sack(1, at(10), &[(at(11), at(14))]));
+    assert_eq!(numbers(&mut world, &peer), [10]);
+    world.told();
+}
+
 /// A probe that repeats what had arrived costs nothing, and one that fills the gap by itself is a loss like any other.
 #[test]
 fn a_probe_that_fills_the_gap_slows_down() {

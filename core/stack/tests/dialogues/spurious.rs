@@ -149,6 +149,34 @@ fn new_data_finds_out_whether_a_time_out_was_spurious() {
     }
 }
 
+/// More is in flight than the window after a time-out allows segments for, and data waits: what was lost goes, as nothing
+/// new can decide.
+#[test]
+fn where_nothing_new_can_be_sent_what_was_lost_is() {
+    let mut world = World::new();
+    let open = Open { mss: Some(100), ..Open::default() };
+    let peer = Peer::establish(&mut world, 5, open);
+    let (mut acked, mut window) = (1, 1_000);
+    // A window of more than a hundred segments.
+    for _ in 0..20 {
+        world.send(window as usize);
+        acked += window;
+        world.frames_out();
+        world.hear(&peer.seg(1, acked));
+        let told = world.told();
+        let Some(&Told::Sent { window: now, .. }) = told.last() else { panic!("{told:?}") };
+        window = now;
+    }
+    assert!(window > 12_000, "{window}");
+    world.send(window as usize);
+    world.frames_out();
+    world.pass_until_sent(ms(5_000));
+    world.frames_out();
+    world.hear(&peer.seg(1, acked + 100));
+    assert!(!world.segments().is_empty(), "no second time-out is waited for");
+    world.told();
+}
+
 /// What was sent again in small segments and is acknowledged in two steps decides nothing.
 #[test]
 fn small_segments_that_were_lost_are_no_spurious_time_out() {

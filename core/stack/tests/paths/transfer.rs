@@ -108,7 +108,7 @@ impl Host {
             && *left > 0
             && *credit > 0
         {
-            const BYTES: [u8; 64 << 10] = [7; 64 << 10];
+            static BYTES: [u8; 64 << 10] = [7; 64 << 10];
             let mut len = (*left).min((*credit).into()).min(BYTES.len() as u64);
             if len < *left {
                 // More follows: full segments, as any sender avoids silly windows.
