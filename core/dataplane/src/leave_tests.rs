@@ -19,7 +19,7 @@ use crate::*;
 pub(crate) const SERVER: Endpoint = Endpoint::new(Ipv4Addr::new(10, 0, 0, 1), 80);
 pub(crate) const DATAGRAMS: Endpoint = Endpoint::new(SERVER.addr, 53);
 pub(crate) const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
-pub(crate) const CHUNKS: u32 = if cfg!(miri) { 1_536 } else { 2_048 };
+pub(crate) const CHUNKS: u32 = if cfg!(miri) { 1_536 } else { 4_096 };
 pub(crate) const CLIENT_CHUNKS: u32 = if cfg!(miri) { 512 } else { 2_048 };
 pub(crate) const CORES: usize = 2;
 pub(crate) const CONNECTIONS: usize = if cfg!(miri) { 8 } else { 24 };

@@ -96,11 +96,12 @@ impl Default for Shares {
 }
 
 impl Shares {
+    /// Payload of a full segment on Ethernet, with timestamps.
+    pub const SEGMENT: u32 = 1448;
+
     /// Those of now.
     pub fn of(pool: &Pool) -> Self {
-        // Payload of a full segment on Ethernet, with timestamps.
-        const SEGMENT: usize = 1448;
-        let bytes = |want| (pool.share(want) * SEGMENT).min(1 << 30) as u32;
+        let bytes = |want| (pool.share(want) * Self::SEGMENT as usize).min(1 << 30) as u32;
         Self { receive: bytes(Want::Receive), send: bytes(Want::Send) }
     }
 }

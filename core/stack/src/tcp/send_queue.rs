@@ -11,7 +11,7 @@ use super::output::{note_pending, sequence_len, transmit};
 use super::recovery::Probe;
 use super::scoreboard::{End, MAX_SEGMENTS, trim};
 use super::{loss, spurious};
-use crate::context::Context;
+use crate::context::{Context, Shares};
 
 /// What is noted about a new segment at the end of the send queue.
 #[inline(always)]
@@ -170,7 +170,7 @@ fn send_waiting(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) {
             }
             continue;
         }
-        if is_crowded(conn, cold) {
+        if is_crowded(conn, cold, ctx) {
             return;
         }
         fill_front(conn, cold, room, ctx);
@@ -208,13 +208,16 @@ fn send_front(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) -> bool {
 
 /// Whether as many segments are in flight as may be: small ones pin large buffers, so that not only bytes count. What waits
 /// is joined meanwhile.
-fn is_crowded(conn: &Conn, cold: &Cold) -> bool {
+fn is_crowded(conn: &Conn, cold: &Cold, ctx: &Context<'_>) -> bool {
     let (all, arrived) = match &cold.recovery {
         Some(recovery) => (recovery.board.len(), recovery.board.sacked_segments() as usize),
         None => (conn.listed.into(), 0),
     };
-    let full = (conn.cwnd / u32::from(conn.mss.max(1))) as usize;
-    all >= MAX_SEGMENTS || all - arrived >= (2 * full).max(usize::from(MAX_LISTED))
+    let full = conn.cwnd / u32::from(conn.mss.max(1));
+    // Where memory is plenty a stream of small messages need not wait for acknowledgments, which may be delayed.
+    let spare = ctx.out.shares.send / Shares::SEGMENT / 4;
+    let most = (2 * full).max(spare).max(MAX_LISTED.into());
+    all >= MAX_SEGMENTS || all - arrived >= most as usize
 }
 
 /// Fills the first waiting segment up from the next one, where it is much shorter than the peer's segments and the
@@ -350,18 +353,18 @@ pub(crate) fn probe_tail(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>
     }
     conn.cwnd = cwnd;
     let is_old = conn.snd_nxt == before;
-    if is_old && !retransmit(conn, cold, End::Newest, ctx) {
-        return;
-    }
+    let is_sent = !is_old || retransmit(conn, cold, End::Newest, ctx);
+    ctx.stats.tcp_tail_probes += u64::from(is_sent);
+    // One for which there was no room is not tried again before the next acknowledgment, which decides nothing about it.
+    let (end, is_old) = if is_sent { (conn.snd_nxt, is_old) } else { (conn.snd_una, false) };
     if let Some(recovery) = &mut cold.recovery {
-        recovery.probe = Some(Probe { end: conn.snd_nxt, is_old, flight });
+        recovery.probe = Some(Probe { end, is_old, flight });
     }
-    ctx.stats.tcp_tail_probes += 1;
 }
 
 /// Whether the first lost or waiting segment would fit the windows: what it waited for was room towards the
 /// device, or memory.
-pub(crate) fn waits_for_the_device(conn: &Conn, cold: &Cold) -> bool {
+pub(crate) fn waits_for_the_device(conn: &Conn, cold: &Cold, ctx: &Context<'_>) -> bool {
     if let Some(recovery) = &cold.recovery
         && let Some((seq, end)) = recovery.board.first_lost()
         && !conn.flags.has(Flags::FRTO)
@@ -370,7 +373,7 @@ pub(crate) fn waits_for_the_device(conn: &Conn, cold: &Cold) -> bool {
     }
     let piece = |meta: &TxMeta| sequence_len(meta).min(conn.mss as u32);
     let fits = |meta: TxMeta| piece(&meta) <= send_room(conn, cold, &meta);
-    !is_crowded(conn, cold) && cold.unsent.front().is_some_and(fits)
+    !is_crowded(conn, cold, ctx) && cold.unsent.front().is_some_and(fits)
 }
 
 /// Sequence space that the windows leave for a segment. A SYN goes before there are any.

@@ -105,7 +105,7 @@ pub(crate) fn flush(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
     if conn.state == State::Closed {
         return;
     }
-    if conn.flags.has(Flags::UNSENT.and(Flags::TRACKED)) && waits_for_the_device(conn, cold) {
+    if conn.flags.has(Flags::UNSENT.and(Flags::TRACKED)) && waits_for_the_device(conn, cold, ctx) {
         pump(place, conn, cold, ctx);
     }
     if conn.flags.has(Flags::ACK_NOW) {

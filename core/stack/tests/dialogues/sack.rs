@@ -248,6 +248,25 @@ fn a_lost_tail_is_found_by_a_probe() {
     world.told();
 }
 
+/// A probe for which the device has no room is not tried again and again: the time-out comes anyhow.
+#[test]
+fn a_probe_that_finds_no_room_is_not_repeated() {
+    let mut world = World::sized(config(), 512, 4);
+    let peer = in_flight(&mut world, 20, 4);
+    world.nic_takes = false;
+    let ping = IcmpRepr::EchoRequest { ident: 1, seq: 1 };
+    (0..4).for_each(|_| world.hear_frames(&[icmp_frame(PEER_IP, ping, b"ping")]));
+    world.pass(ms(1_000));
+    assert_eq!((world.stats().tcp_tail_probes, world.stats().tcp_timeouts), (0, 2));
+    world.nic_takes = true;
+    world.settle();
+    world.frames_out();
+    world.pass_until_sent(ms(60_000));
+    world.frames_out();
+    world.hear(&peer.seg(1, at(4)));
+    world.told();
+}
+
 /// The same with timestamps: what the peer echoes beside a block is of the last segment in order, and older than the probe.
 #[test]
 fn a_lost_tail_is_found_with_timestamps_too() {

@@ -389,22 +389,25 @@ fn small_messages_that_wait_share_segments_and_memory() {
     world.told();
 }
 
-/// Chunks are charged, not bytes: however small the messages, as many segments are in flight as would fill the window twice,
+/// Chunks are charged, not bytes: however small the messages, a connection has a part of its share of the memory in flight,
 /// and the rest is joined.
 #[test]
 fn tiny_messages_do_not_pin_a_chunk_for_each_byte() {
-    let mut world = World::new();
-    let peer = Peer::establish(&mut world, 5, Open::default());
-    let free = world.pool.available();
-    (0..2_000).for_each(|_| world.send(1));
-    assert!(free - world.pool.available() <= 70, "{} chunks", free - world.pool.available());
-    let sent = world.segments();
-    assert_eq!(sent.iter().map(|segment| segment.payload.len()).sum::<usize>(), 64);
-    world.hear(&peer.seg(1, 65));
-    let rest: Vec<_> = world.segments().iter().map(|segment| segment.payload.len()).collect();
-    assert_eq!(rest, [1_460, 476]);
-    world.hear(&peer.seg(1, 2_001));
-    world.told();
+    for (chunks, most) in [(4_096, 128), (512, 64)] {
+        let mut world = World::sized(config(), chunks, 1_024);
+        let peer = Peer::establish(&mut world, 5, Open::default());
+        let free = world.pool.available();
+        (0..2_000).for_each(|_| world.send(1));
+        let taken = free - world.pool.available();
+        assert!(taken <= most + 6, "{taken} chunks");
+        let sent: usize = world.segments().iter().map(|segment| segment.payload.len()).sum();
+        assert!(sent > most * 9 / 10 && sent <= most, "{sent}");
+        world.hear(&peer.seg(1, 1 + sent as u32));
+        let rest: Vec<_> = world.segments().iter().map(|segment| segment.payload.len()).collect();
+        assert_eq!(rest, [1_460, 2_000 - 1_460 - sent]);
+        world.hear(&peer.seg(1, 2_001));
+        world.told();
+    }
 }
 
 /// Where memory is short a connection is promised a share of what is left: fast readers that fall silent, one after the

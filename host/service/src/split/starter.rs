@@ -405,12 +405,12 @@ impl Seen {
     }
 
     /// How long a dataplane may take to reset its connections and to end, before it is killed. One that has said its
-    /// last word is already dying, and only the kernel keeps it: it takes apart rings and memory, which takes longer where
-    /// others do the same.
+    /// last word, or has hung up, is already dying, and only the kernel keeps it: it takes apart rings and memory, which
+    /// takes longer where others do the same.
     fn leaves_within(&self) -> Duration {
-        match self.told {
-            Some(_) => self.end_within * 4 / 3,
-            None => self.end_within * 2 / 3,
+        match self.told.is_some() || self.control_closed {
+            true => self.end_within * 4 / 3,
+            false => self.end_within * 2 / 3,
         }
     }
 
