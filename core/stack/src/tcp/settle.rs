@@ -9,7 +9,7 @@ use super::output::{arm_retransmission, bare_seq, note_pending, send_bare};
 use super::rtt::rto_ticks;
 use super::send_queue::{pump, waits_for_the_device};
 use super::{loss, tail};
-use crate::context::Context;
+use crate::context::{Context, STAMP_SHIFT};
 use crate::wheel::tick_of;
 
 /// With nothing in flight no acknowledgment will come: the closed window is probed by a timer. It is
@@ -35,11 +35,17 @@ fn choose_timer(conn: &mut Conn, cold: &Cold, ctx: &Context<'_>) {
         return;
     }
     let now = ctx.tick as u32;
-    let oldest_ns = loss::oldest_at_ns(conn, cold).unwrap_or(ctx.now.as_nanos());
-    let oldest = tick_of(Instant::from_nanos(oldest_ns)) as u32;
-    // RFC 6298 §5.1: since the oldest segment was sent. Where it is one, the timer is left as it runs.
+    // RFC 6298 §5.1 and §5.3: since the oldest segment was sent, or the peer was heard of. Where it is one, the timer is left
+    // as it runs.
     let time_out = match conn.flags.has(EARLY) {
-        true => oldest.wrapping_add(rto_ticks(conn, &ctx.shared.ticks)),
+        true => {
+            let now_ns = ctx.now.as_nanos();
+            let silent_ns = u64::from(ctx.silence(conn.heard_at)) << STAMP_SHIFT;
+            let oldest_ns = loss::oldest_at_ns(conn, cold).unwrap_or(now_ns);
+            let since =
+                tick_of(Instant::from_nanos(oldest_ns.max(now_ns.saturating_sub(silent_ns))));
+            (since as u32).wrapping_add(rto_ticks(conn, &ctx.shared.ticks))
+        }
         false => conn.rtx_at,
     };
     let late_at_ns = cold.recovery.as_ref().and_then(|recovery| recovery.late_at_ns);

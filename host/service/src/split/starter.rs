@@ -32,7 +32,7 @@ use crate::port::LINK_WITHIN;
 use crate::terminal::{Copies, Output};
 
 /// How long the kernel may take to end what was killed. Longer than that it is not waited for.
-const DIES_WITHIN: Duration = Duration::from_millis(150);
+const DIES_WITHIN: Duration = Duration::from_millis(500);
 /// How long a dataplane may take until it serves: its application has to join, and packet memory to be mapped.
 const SERVES_WITHIN: Duration = JOINS_WITHIN.saturating_mul(3);
 /// When the control socket is served although the dataplane does not serve yet. Most serve before: their clients need
