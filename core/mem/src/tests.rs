@@ -429,6 +429,36 @@ fn a_segment_put_to_the_front_is_taken_first() {
 }
 
 #[test]
+fn bytes_are_appended_to_a_segment_that_the_device_does_not_read() {
+    use crate::{RetainedQueue, TxMeta};
+    let mut pool = Pool::new(&Region::heap(4), 4);
+    let mut queue = RetainedQueue::default();
+    assert_eq!((queue.back(), queue.with_back(|_| ())), (None, None));
+    for seq in 0..2 {
+        let mut mbuf = pool.alloc().expect("a chunk");
+        mbuf.append(b"first").expect("fits");
+        queue.push(mbuf.retain(TxMeta { seq, ..TxMeta::default() }));
+    }
+    assert_eq!(queue.back().map(|meta| meta.seq), Some(1));
+    let frame = queue.with_back(|last| {
+        let room = last.tailroom();
+        last.append(b" and second").expect("there is room");
+        assert_eq!((last.payload(), last.tailroom()), (&b"first and second"[..], room - 11));
+        assert!(last.append(&vec![0; room - 10]).is_err(), "one too many");
+        let frame = last.transmit(4, |out, _| out.fill(7)).expect("room for headers");
+        assert!(last.append(b"x").is_err(), "the device reads it");
+        frame
+    });
+    pool.complete(frame.expect("a segment"));
+    assert_eq!(queue.with_back(|last| last.append(b"!").is_ok()), Some(true));
+    assert_eq!(queue.pop().map(|first| (first.payload().len(), pool.release(first)).0), Some(5));
+    let last = queue.pop().expect("two");
+    assert_eq!(last.payload(), b"first and second!");
+    pool.release(last);
+    assert_eq!(pool.available(), 4);
+}
+
+#[test]
 fn an_allowance_is_brought_from_the_depot_before_it_is_used_up() {
     let region = Region::heap(1_000);
     let mut pool = Pool::new(&region, 400);

@@ -131,7 +131,6 @@ fn advance(
     update_window(conn, segment);
     // Header prediction need not do it: after a time-out it waits until all is acknowledged.
     cold.retries = 0;
-    conn.flags.clear(Flags::PROBE.and(Flags::REORDER_TIMER));
     let (Acknowledged { bytes, rtt_ns }, delivered) = match conn.flags.has(Flags::TRACKED) {
         true => {
             conn.snd_una = segment.ack;
@@ -158,6 +157,9 @@ fn advance(
     }
     window_opened(place, conn, cold, bytes, ctx);
 }
+
+/// What the retransmission timer may be for before the time-out.
+const EARLY: Flags = Flags::PROBE.and(Flags::REORDER_TIMER);
 
 /// What an acknowledgment brought.
 #[derive(Clone, Copy, Debug)]
@@ -203,8 +205,10 @@ fn settle(
     }
     // RFC 6298 §5.2 and §5.3.
     if conn.flight() == 0 {
-        conn.flags.clear(Flags::RTX_ARMED.and(Flags::PERSIST));
+        conn.flags.clear(Flags::RTX_ARMED.and(Flags::PERSIST).and(EARLY));
     } else {
+        // Step 6 sees whether a probe is due before.
+        conn.flags.clear(EARLY);
         output::arm_retransmission(conn, ctx);
     }
     Acknowledged { bytes: advance - acked.controls.min(advance), rtt_ns }

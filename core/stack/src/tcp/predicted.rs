@@ -27,7 +27,6 @@ const UNUSUAL: Flags = Flags::UNSENT
     .and(Flags::OUT_OF_ORDER)
     .and(Flags::TAKEN_BACK)
     .and(Flags::TRACKED)
-    .and(Flags::PROBE)
     .and(Flags::PERSIST)
     .and(Flags::FIN_WANTED);
 
@@ -37,8 +36,7 @@ const HINDERS: Flags = Flags::UNSENT
     .and(Flags::HELD)
     .and(Flags::OUT_OF_ORDER)
     .and(Flags::DUPLICATE)
-    .and(Flags::TRACKED)
-    .and(Flags::PROBE);
+    .and(Flags::TRACKED);
 
 /// Delivers a frame of the form that established connections send. `slot` is, most likely, where its connection is.
 #[inline(always)]

@@ -336,7 +336,8 @@ pub(crate) fn deliver(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
 /// acknowledgment along: a buffer of the connection is free.
 #[inline(always)]
 pub(crate) fn is_settled(conn: &Conn, ctx: &Context<'_>) -> bool {
-    conn.rcv_used == 0 && settle::is_settled(conn, Flags::HELD, ctx)
+    // The end of a flight of several segments may be probed for.
+    conn.rcv_used == 0 && conn.listed <= 1 && settle::is_settled(conn, Flags::HELD, ctx)
 }
 
 /// The application has seen the batch that `mbuf` was part of: the buffer is free if its bytes were
