@@ -32,7 +32,7 @@ use crate::port::LINK_WITHIN;
 use crate::terminal::{Copies, Output};
 
 /// How long the kernel may take to end what was killed. Longer than that it is not waited for.
-const DIES_WITHIN: Duration = Duration::from_millis(500);
+const DIES_WITHIN: Duration = Duration::from_millis(150);
 /// How long a dataplane may take until it serves: its application has to join, and packet memory to be mapped.
 const SERVES_WITHIN: Duration = JOINS_WITHIN.saturating_mul(3);
 /// When the control socket is served although the dataplane does not serve yet. Most serve before: their clients need
@@ -405,12 +405,12 @@ impl Seen {
     }
 
     /// How long a dataplane may take to reset its connections and to end, before it is killed. One that has said its
-    /// last word, or has hung up, is already dying, and only the kernel keeps it: it takes apart rings and memory, which
-    /// takes longer where others do the same.
+    /// last word is already dying, and only the kernel keeps it: it takes apart rings and memory, which takes longer where
+    /// others do the same.
     fn leaves_within(&self) -> Duration {
-        match self.told.is_some() || self.control_closed {
-            true => self.end_within * 4 / 3,
-            false => self.end_within * 2 / 3,
+        match self.told {
+            Some(_) => self.end_within * 4 / 3,
+            None => self.end_within * 2 / 3,
         }
     }
 
