@@ -468,8 +468,8 @@ impl Retained {
         if self.is_in_nic() || bytes.len() > self.tailroom() {
             return Err(NoRoom);
         }
-        // SAFETY: as in `set_meta`; the bytes behind the payload are its tailroom, inside the chunk, and nobody else
-        // reads or writes there, as it is not in the NIC.
+        // SAFETY: as in `set_meta`; the bytes behind the payload are its tailroom, inside the chunk, and no other
+        // claim reads or writes there, as it is not in the NIC.
         unsafe {
             let header = &mut *header(self.chunk).as_ptr();
             let end = header.payload_head as usize + header.payload_len as usize;

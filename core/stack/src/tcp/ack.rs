@@ -158,9 +158,6 @@ fn advance(
     window_opened(place, conn, cold, bytes, ctx);
 }
 
-/// What the retransmission timer may be for before the time-out.
-const EARLY: Flags = Flags::PROBE.and(Flags::REORDER_TIMER);
-
 /// What an acknowledgment brought.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Acknowledged {
@@ -205,10 +202,10 @@ fn settle(
     }
     // RFC 6298 §5.2 and §5.3.
     if conn.flight() == 0 {
-        conn.flags.clear(Flags::RTX_ARMED.and(Flags::PERSIST).and(EARLY));
+        conn.flags.clear(Flags::RTX_ARMED.and(Flags::PERSIST).and(Flags::EARLY));
     } else {
         // Step 6 sees whether a probe is due before.
-        conn.flags.clear(EARLY);
+        conn.flags.clear(Flags::EARLY);
         output::arm_retransmission(conn, ctx);
     }
     Acknowledged { bytes: advance - acked.controls.min(advance), rtt_ns }

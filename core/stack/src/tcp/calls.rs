@@ -57,7 +57,6 @@ pub(crate) fn sendv(
         return fail_on(place, conn, CallKind::Sendv, CallError::BadState, ctx);
     }
     let mut credit = conn.credit();
-    let mss = conn.mss as usize;
     let (mut accepted, mut trimmed) = (0, false);
     let mut payloads = payloads.peekable();
     while let Some((mut mbuf, mut sum)) = payloads.next() {
@@ -76,11 +75,7 @@ pub(crate) fn sendv(
         // A message's last segment asks for its delivery.
         let is_last = credit == 0 || payloads.peek().is_none();
         let flags = if is_last { TcpFlags::PSH } else { TcpFlags::NONE };
-        if mbuf.len() <= mss {
-            send_queue::enqueue(place, conn, cold, mbuf, flags, sum, ctx);
-        } else {
-            send_queue::enqueue_long(place, conn, cold, mbuf, flags, sum, ctx);
-        }
+        send_queue::enqueue(place, conn, cold, mbuf, flags, sum, ctx);
     }
     if trimmed {
         fail_on(place, conn, CallKind::Sendv, CallError::Trimmed { accepted }, ctx);

@@ -116,6 +116,8 @@ impl Flags {
     pub const PROBE: Self = Self(1 << 24);
     /// `rtx_at` is when segments that others overtook count as lost (RFC 8985 §6.2, step 5).
     pub const REORDER_TIMER: Self = Self(1 << 25);
+    /// What `rtx_at` may be for before the retransmission timer.
+    pub const EARLY: Self = Self::PROBE.and(Self::REORDER_TIMER);
     /// The path has been seen to reorder segments (RFC 8985 §6.2, step 3).
     pub const REORDERS: Self = Self(1 << 26);
     /// A segment came in this batch that had come before: the next acknowledgment says which (RFC 2883).
@@ -302,6 +304,13 @@ pub struct Cold {
     pub(crate) recovery: Option<Box<Recovery>>,
     /// What congestion control remembers, once the window has been in full use.
     pub(crate) congestion: Option<Box<Congestion>>,
+}
+
+impl Cold {
+    /// The slow start threshold in bytes; before the window was in full use there is none.
+    pub(crate) fn ssthresh(&self) -> u32 {
+        self.congestion.as_ref().map_or(u32::MAX, |congestion| congestion.ssthresh)
+    }
 }
 
 impl Conn {

@@ -357,7 +357,7 @@ fn reduce_rate(
     is_good: bool,
 ) {
     let pipe = recovery.pipe(conn.flight(), conn.mss);
-    let ssthresh = cold.congestion.as_ref().map_or(u32::MAX, |congestion| congestion.ssthresh);
+    let ssthresh = cold.ssthresh();
     conn.cwnd = recovery.prr.window(delivered, pipe, ssthresh, conn.mss.into(), is_good);
 }
 

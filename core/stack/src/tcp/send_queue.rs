@@ -26,7 +26,8 @@ fn unsent_meta(conn: &Conn, mbuf: &Mbuf, flags: TcpFlags, sum: Sum) -> TxMeta {
     }
 }
 
-/// Takes a new segment into the send queue, and sends it where the windows allow.
+/// Takes a new segment into the send queue, and sends it where the windows allow. One that is longer than the peer's
+/// segments is cut in step 6, together with what follows: want of memory delays it and refuses nothing.
 pub(crate) fn enqueue(
     place: Place,
     conn: &mut Conn,
@@ -42,7 +43,7 @@ pub(crate) fn enqueue(
     note_pending(conn, place, ctx);
     let fits = conn.flight() + len <= conn.cwnd.min(conn.snd_wnd) || flags.contains(TcpFlags::SYN);
     let waits = conn.flags.has(Flags::UNSENT.and(Flags::TRACKED)) || conn.listed >= MAX_LISTED;
-    if waits || !fits {
+    if waits || !fits || meta.len > conn.mss {
         return keep_back(conn, cold, mbuf, meta, ctx);
     }
     let mut retained = mbuf.retain(meta);
@@ -88,25 +89,6 @@ fn join(segment: &mut Retained, bytes: &[u8], flags: TcpFlags) -> bool {
         ..meta
     });
     true
-}
-
-/// As [`enqueue`], for a buffer that is longer than the peer's segments: step 6 cuts it together with what follows, and
-/// want of memory delays it and refuses nothing.
-#[cold]
-pub(crate) fn enqueue_long(
-    place: Place,
-    conn: &mut Conn,
-    cold: &mut Cold,
-    mbuf: Mbuf,
-    flags: TcpFlags,
-    sum: Sum,
-    ctx: &mut Context<'_>,
-) {
-    let meta = unsent_meta(conn, &mbuf, flags, sum);
-    conn.snd_end += meta.len as u32;
-    cold.unsent.push(mbuf.retain(meta));
-    conn.flags.set(Flags::UNSENT);
-    note_pending(conn, place, ctx);
 }
 
 /// Sends again what is lost, then what waits, as far as the windows allow.

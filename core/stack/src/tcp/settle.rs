@@ -30,14 +30,13 @@ fn probe_if_stuck(conn: &mut Conn, ctx: &mut Context<'_>) {
 
 /// Chooses what the retransmission timer is for: segments that others overtook, a tail loss probe, or a time-out.
 fn choose_timer(conn: &mut Conn, cold: &Cold, ctx: &Context<'_>) {
-    const EARLY: Flags = Flags::PROBE.and(Flags::REORDER_TIMER);
     if !conn.flags.has(Flags::RTX_ARMED) || conn.flags.has(Flags::PERSIST) {
         return;
     }
     let now = ctx.tick as u32;
     // RFC 6298 §5.1 and §5.3: since the oldest segment was sent, or the peer was heard of. Where it is one, the timer is left
     // as it runs.
-    let time_out = match conn.flags.has(EARLY) {
+    let time_out = match conn.flags.has(Flags::EARLY) {
         true => {
             let now_ns = ctx.now.as_nanos();
             let silent_ns = u64::from(ctx.silence(conn.heard_at)) << STAMP_SHIFT;
@@ -59,7 +58,7 @@ fn choose_timer(conn: &mut Conn, cold: &Cold, ctx: &Context<'_>) {
     } else {
         (Flags::default(), time_out)
     };
-    conn.flags.clear(EARLY);
+    conn.flags.clear(Flags::EARLY);
     if time_out.wrapping_sub(at) as i32 > 0 {
         conn.flags.set(kind);
         conn.rtx_at = at;
@@ -105,7 +104,7 @@ pub(crate) fn flush(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
     if is_long || conn.flags.has(Flags::TRACKED.and(Flags::PROBE)) {
         choose_timer(conn, cold, ctx);
     }
-    if is_settled(conn, Flags::PROBE.and(Flags::REORDER_TIMER).and(Flags::TRACKED), ctx) {
+    if is_settled(conn, Flags::EARLY.and(Flags::TRACKED), ctx) {
         return;
     }
     if conn.state == State::Closed {

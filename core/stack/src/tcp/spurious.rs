@@ -22,7 +22,7 @@ pub(crate) fn begin(
     is_timeout: bool,
     ctx: &Context<'_>,
 ) {
-    let ssthresh = cold.congestion.as_ref().map_or(u32::MAX, |congestion| congestion.ssthresh);
+    let ssthresh = cold.ssthresh();
     recovery.undo = Some(Undo {
         cwnd: conn.cwnd,
         // RFC 4015 §3.2.

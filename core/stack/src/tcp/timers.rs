@@ -36,14 +36,14 @@ pub(crate) fn fire(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
     if rtx_due {
         conn.flags.clear(Flags::RTX_ARMED);
         let (state, flags, idle) = (conn.state, conn.flags, conn.flight() == 0);
-        conn.flags.clear(Flags::PROBE.and(Flags::REORDER_TIMER));
+        conn.flags.clear(Flags::EARLY);
         match state {
             State::FinWait2 => return abort(group, slot, DeadReason::TimedOut, ctx),
             _ if flags.has(Flags::FIN_WANTED) && idle => {
                 close::send_fin(group, slot, ctx);
             }
             _ if flags.has(Flags::PERSIST) => probe(group, slot, ctx),
-            _ if flags.has(Flags::PROBE.and(Flags::REORDER_TIMER)) => {
+            _ if flags.has(Flags::EARLY) => {
                 let (place, conn, cold) = group.at(slot);
                 match flags.has(Flags::PROBE) {
                     true => send_queue::probe_tail(conn, cold, ctx),

@@ -118,18 +118,24 @@ fn a_time_out_after_a_loss_is_not_undone() {
     world.told();
 }
 
+/// Two segments are acknowledged after a time-out, which leaves a window that is smaller than what the application was
+/// promised: more waits than is sent.
+fn with_a_small_window() -> (World, Peer) {
+    let mut world = World::new();
+    let peer = Peer::establish(&mut world, 5, Open::default());
+    world.send(2 * MSS as usize);
+    world.frames_out();
+    world.pass_until_sent(ms(5_000));
+    world.hear(&peer.seg(1, 1 + 2 * MSS));
+    world.frames_out();
+    (world, peer)
+}
+
 /// F-RTO, RFC 5682 §2.1: new data after the first acknowledgment; the second one decides.
 #[test]
 fn new_data_finds_out_whether_a_time_out_was_spurious() {
     for spurious in [true, false] {
-        let mut world = World::new();
-        let peer = Peer::establish(&mut world, 5, Open::default());
-        // A time-out leaves a window that is smaller than what the application was promised.
-        world.send(2 * MSS as usize);
-        world.frames_out();
-        world.pass_until_sent(ms(5_000));
-        world.hear(&peer.seg(1, 1 + 2 * MSS));
-        world.frames_out();
+        let (mut world, peer) = with_a_small_window();
         world.send(8 * MSS as usize);
         assert_eq!(numbers(&mut world, &peer), [2, 3]);
         world.pass_until_sent(ms(5_000));
@@ -180,14 +186,7 @@ fn where_nothing_new_can_be_sent_what_was_lost_is() {
 /// What was sent again in small segments and is acknowledged in two steps decides nothing.
 #[test]
 fn small_segments_that_were_lost_are_no_spurious_time_out() {
-    let mut world = World::new();
-    let peer = Peer::establish(&mut world, 5, Open::default());
-    // A time-out leaves a window that is smaller than what the application was promised: more waits than is sent.
-    world.send(2 * MSS as usize);
-    world.frames_out();
-    world.pass_until_sent(ms(5_000));
-    world.hear(&peer.seg(1, 1 + 2 * MSS));
-    world.frames_out();
+    let (mut world, peer) = with_a_small_window();
     (0..60).for_each(|_| world.send(100));
     assert_eq!(world.segments().len(), 29);
     world.pass_until_sent(ms(5_000));
