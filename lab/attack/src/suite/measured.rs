@@ -1,6 +1,6 @@
 //! Windows of an application's requests without an attack beside it and with one, and what the application notices.
 
-use measure::stats::Summary;
+use measure::stats::{Interval, Summary, ratio_of_medians};
 
 use super::requests::Window;
 
@@ -8,6 +8,9 @@ use super::requests::Window;
 pub const WINDOWS_MIN: usize = 10;
 /// Standard errors by which the share of slow windows may be higher under attack: chance exceeds it once in 30,000.
 const SLOW_ERRORS_MAX: f64 = 4.0;
+
+/// Of the resampling that gives the interval.
+const SEED: u64 = 1;
 
 /// The comparison is sequential, as the machine has others on it too: it ends at the first length after which nothing is
 /// noticed in all windows so far, and after so many lengths what is noticed is a failure.
@@ -44,10 +47,10 @@ impl Measured {
         if self.p99_ns.iter().any(|windows| windows.len() < WINDOWS_MIN) {
             return None;
         }
-        if self.ratio() >= self.ratio_max {
+        let Interval { value, low, high, .. } = self.ratio();
+        if low >= self.ratio_max {
             return Some(format!(
-                "the other application's p99 is {:.2} times as long",
-                self.ratio()
+                "the other application's p99 is {value:.2} times as long ({low:.2} to {high:.2})"
             ));
         }
         let [quiet, attacked] = self.windows();
@@ -79,8 +82,11 @@ impl Measured {
         self.slow
     }
 
-    fn ratio(&self) -> f64 {
-        self.quartiles(true)[1] as f64 / self.quartiles(false)[1].max(1) as f64
+    /// How many times as long the p99 is under attack, with its interval of 95 %: where the machine's own stalls make that
+    /// wide, its lower end is what is known.
+    fn ratio(&self) -> Interval {
+        let [quiet, attacked] = &self.p99_ns;
+        ratio_of_medians(attacked, quiet, SEED).expect("windows of some requests each")
     }
 }
 
@@ -118,5 +124,15 @@ mod tests {
         assert!(words.is_some_and(|words| words.contains("1.20 times")));
         assert_eq!(measured(&quiet, &[(1_190, false); WINDOWS_MIN]).noticed(), None);
         assert_eq!(measured(&quiet, &[(9_000, true); WINDOWS_MIN - 1]).noticed(), None);
+    }
+
+    #[test]
+    fn a_longer_p99_is_noticed_beyond_the_machines_own_stalls_alone() {
+        // The machine's stalls make every second window ten times as long, or more by chance.
+        let windows = |short: u64, stalled: usize| -> Vec<(u64, bool)> {
+            (0..40).map(|index| (if index < stalled { 10_000 } else { short }, false)).collect()
+        };
+        assert_eq!(measured(&windows(1_000, 19), &windows(1_000, 22)).noticed(), None);
+        assert!(measured(&windows(1_000, 10), &windows(1_500, 10)).noticed().is_some());
     }
 }
