@@ -48,6 +48,8 @@ pub struct StackConfig {
     pub rto_max: Duration,
     /// How the congestion window grows and shrinks.
     pub congestion: CongestionAlgorithm,
+    /// Whether routers may mark packets instead of dropping them. DCTCP is NewReno without.
+    pub ecn: Ecn,
     /// Retransmissions of data before a connection is given up (RFC 9293 §3.8.3, R2).
     pub retries: u8,
     /// Longest time for which data may remain unacknowledged before the connection is reset (RFC 9293 §3.8.3: at
@@ -81,6 +83,18 @@ pub struct StackConfig {
     pub rss_key: Option<RssKey>,
     /// With which peers the application may speak.
     pub policy: NetworkPolicy,
+}
+
+/// Explicit congestion notification (RFC 3168 §6.1.1).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Ecn {
+    /// Never.
+    Off,
+    /// On connections whose peer asks for it.
+    #[default]
+    Accept,
+    /// Asked for on connections of ours too.
+    Ask,
 }
 
 /// How silent peers are asked for a sign of life.
@@ -127,6 +141,7 @@ impl StackConfig {
             rto_min: Duration::from_millis(200),
             rto_max: Duration::from_secs(60),
             congestion: CongestionAlgorithm::default(),
+            ecn: Ecn::default(),
             retries: 15,
             user_timeout: Some(Duration::from_secs(100)),
             user_timeout_least: Duration::from_millis(250),

@@ -7,6 +7,7 @@ use alloc::vec::Vec;
 use clock::{Duration, Instant};
 use domain::{EventArray, EventRecord, Handle};
 use mem::{Mbuf, Pool, TxFrame, Want};
+use wire::ipv4::{ECN_ECT_0, ECN_NOT_ECT};
 use wire::{
     ArpOperation, ArpRepr, EstablishedTemplate, EtherType, EthernetRepr, FlowKey, Ipv4Addr,
     Ipv4Repr, MacAddr, Protocol, SeqNumber,
@@ -18,7 +19,7 @@ use crate::neighbors::Neighbor;
 use crate::shared::{FLOW_GROUPS, Shared};
 use crate::stats::StackStats;
 use crate::tcp::backlog::{Backlog, Backlogs};
-use crate::tcp::conn::{Conn, Place};
+use crate::tcp::conn::{Conn, Flags, Place};
 use crate::tcp::owed::OwedResets;
 use crate::wheel::Wheel;
 
@@ -148,8 +149,8 @@ pub(crate) struct Outbox {
     answers: AnswerBudget,
     /// The neighbour that was looked up last: a batch mostly goes to one.
     pub last_hop: (Ipv4Addr, MacAddr, Instant),
-    /// Headers of an established segment, to whom, and of which moment.
-    template: (EstablishedTemplate, Ipv4Addr, Instant),
+    /// Headers of an established segment.
+    template: Template,
 }
 
 impl Outbox {
@@ -176,13 +177,28 @@ impl Outbox {
             answers: AnswerBudget::default(),
             last_hop: (Ipv4Addr::UNSPECIFIED, nobody, Instant::ZERO),
             template: {
-                let ip =
-                    Ipv4Repr::new(Ipv4Addr::UNSPECIFIED, Ipv4Addr::UNSPECIFIED, Protocol::TCP, 0);
+                let destination = Ipv4Addr::UNSPECIFIED;
+                let ip = Ipv4Repr::new(destination, destination, Protocol::TCP, 0);
                 let headers = EstablishedTemplate::new(nobody, nobody, &ip, 0);
-                (headers, Ipv4Addr::UNSPECIFIED, never)
+                Template { headers, destination, ecn: Template::NONE, at: never }
             },
         }
     }
+}
+
+/// Headers of an established segment, and for which ones they are.
+#[derive(Debug)]
+struct Template {
+    headers: EstablishedTemplate,
+    destination: Ipv4Addr,
+    /// [`Flags::ECN`], where packets may be marked.
+    ecn: Flags,
+    at: Instant,
+}
+
+impl Template {
+    /// What no connection has.
+    const NONE: Flags = Flags::ECN.and(Flags::SACK);
 }
 
 /// See the module's comment.
@@ -315,26 +331,34 @@ impl Context<'_> {
     /// `None` where its link address is not known: it is asked for.
     #[inline(always)]
     pub fn template(&mut self, conn: &Conn) -> Option<&EstablishedTemplate> {
-        let (_, made_for, at) = &self.out.template;
-        if *made_for != conn.flow.remote_addr() || *at != self.now {
+        let Template { destination, ecn, .. } = self.out.template;
+        if conn.flags.only(Flags::ECN) != ecn || destination != conn.flow.remote_addr() {
             self.make_template(conn)?;
         }
-        Some(&self.out.template.0)
+        Some(&self.out.template.headers)
+    }
+
+    /// Another moment begins.
+    pub fn forget_template(&mut self) {
+        self.out.template.ecn = Template::NONE;
     }
 
     /// Once for each destination of a batch.
     #[inline(never)]
     fn make_template(&mut self, conn: &Conn) -> Option<()> {
         let mac = self.resolve_for(conn)?;
-        let destination = conn.flow.remote_addr();
-        if self.out.template.2 == self.now {
-            self.out.template.0.set_destination(mac);
-            self.out.template.1 = destination;
+        let (destination, ecn) = (conn.flow.remote_addr(), conn.flags.only(Flags::ECN));
+        let template = &mut self.out.template;
+        if template.at == self.now && template.ecn == ecn {
+            template.headers.set_destination(mac);
+            template.destination = destination;
             return Some(());
         }
-        let ip = self.shared.ip_header(destination, Protocol::TCP, 0);
-        let template = EstablishedTemplate::new(mac, self.shared.config.mac, &ip, self.timestamp());
-        self.out.template = (template, destination, self.now);
+        let mut ip = self.shared.ip_header(destination, Protocol::TCP, 0);
+        ip.dscp_ecn |= if ecn == Flags::ECN { ECN_ECT_0 } else { ECN_NOT_ECT };
+        let own = self.shared.config.mac;
+        let headers = EstablishedTemplate::new(mac, own, &ip, self.timestamp());
+        self.out.template = Template { headers, destination, ecn, at: self.now };
         Some(())
     }
 

@@ -4,7 +4,10 @@
 //! prefetches the table entry of each, and a pass between the two finds the connections and prefetches them (IX §4.3,
 //! TAS), so that none waits for memory. Nothing in a frame is believed before it was checked.
 
+use core::ops::Range;
+
 use mem::Mbuf;
+use wire::ipv4::ECN_CE;
 use wire::{
     ESTABLISHED_HEADERS_LEN, Endpoint, EstablishedHeaders, EstablishedView, EtherType,
     EthernetRepr, EthernetView, FlowKey, Ipv4Addr, Ipv4View, Protocol, SackBlocks, TcpFlags,
@@ -75,6 +78,7 @@ pub(crate) fn established_segment(frame: &[u8], hash: u32) -> Option<Segment> {
         flags: headers.flags(),
         window: headers.window(),
         payload_len: headers.payload_len() as u32,
+        is_marked: false,
         timestamp: Some(headers.timestamp()),
         syn: SynOptions::default(),
         sack_blocks: SackBlocks::EMPTY,
@@ -146,9 +150,12 @@ fn parse_link(
         return Ok(Parsed::Drop);
     }
     let at = (EthernetRepr::HEADER_LEN + ip.header_len()) as u16;
-    let len = ip.payload().len() as u16;
+    let (len, is_marked) = (ip.payload().len() as u16, ip.ecn() == ECN_CE);
     match ip.protocol() {
-        Protocol::TCP => parse_tcp(mbuf, at as usize, len as usize, src, here, verified, shared),
+        Protocol::TCP => {
+            let bytes = usize::from(at)..usize::from(at) + usize::from(len);
+            parse_tcp(mbuf, bytes, (src, is_marked), here, verified, shared)
+        }
         Protocol::UDP => Ok(Parsed::Udp { at, len, src }),
         Protocol::ICMP => Ok(Parsed::Icmp { at, len, src }),
         _ => Ok(Parsed::UnknownProtocol { src }),
@@ -168,14 +175,14 @@ pub(crate) fn is_martian(src: Ipv4Addr, shared: &Shared) -> bool {
 #[inline(always)]
 fn parse_tcp(
     mbuf: &mut Mbuf,
-    at: usize,
-    len: usize,
-    src: Ipv4Addr,
+    bytes: Range<usize>,
+    (src, is_marked): (Ipv4Addr, bool),
     here: GroupSet,
     verified: bool,
     shared: &Shared,
 ) -> Result<Parsed, WireError> {
-    let tcp = TcpView::parse(&mbuf.bytes()[at..at + len])?;
+    let (at, len) = (bytes.start, bytes.len());
+    let tcp = TcpView::parse(&mbuf.bytes()[bytes])?;
     if !verified && !tcp.verify_checksum(src, shared.config.address) {
         return Err(WireError::Checksum);
     }
@@ -205,6 +212,7 @@ fn parse_tcp(
         flags,
         window: tcp.window(),
         payload_len: (len - header_len) as u32,
+        is_marked,
         timestamp,
         syn,
         sack_blocks,

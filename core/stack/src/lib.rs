@@ -18,7 +18,7 @@
 //! [`Stack::take_in`].
 //!
 //! IPv4, ARP, ICMP, UDP and TCP; each mechanism has its file. Not implemented: IPv6, fragments,
-//! SACK, RACK, CUBIC, DCTCP, ECN, path MTU discovery.
+//! path MTU discovery, accurate ECN.
 #![no_std]
 extern crate alloc;
 
@@ -44,7 +44,7 @@ mod udp;
 mod unsafe_packed;
 pub mod wheel;
 
-pub use config::{Keepalive, RssKey, StackConfig};
+pub use config::{Ecn, Keepalive, RssKey, StackConfig};
 pub use elsewhere::Elsewhere;
 pub use group_set::GroupSet;
 pub use policy::{Direction, NetworkPolicy, Rule, Transport};

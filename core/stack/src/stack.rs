@@ -382,6 +382,7 @@ impl Stack {
         let (core, ports) = (self.core, &mut self.port_counter);
         with_context!(self, now, pool, events, |ctx, groups| {
             ctx.out.shares = Shares::of(ctx.pool);
+            ctx.forget_template();
             let mut batch = Batch { payloads: payloads.drain(..), buffers: buffers.drain(..) };
             execute::run(groups, core, ports, records, &mut batch, ctx);
         });

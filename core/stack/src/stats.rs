@@ -67,6 +67,10 @@ counters! {
     tcp_spurious_recoveries,
     /// Tail loss probes sent (RFC 8985).
     tcp_tail_probes,
+    /// Segments with data that were marked on the way (CE, RFC 3168).
+    tcp_marks_in,
+    /// Congestion windows that shrank since segments of ours were marked.
+    tcp_marked_windows,
     /// Connections that the application closed and that were reset, as received bytes were left or came later, or as
     /// there were too many of them.
     tcp_closed_reset,

@@ -6,6 +6,8 @@
 //! all that the frames of one moment to one neighbour have in common, their part of the checksums too, so that a frame
 //! costs a copy and a few fields.
 
+use core::mem::offset_of;
+
 use zerocopy::{
     FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, big_endian::U16, big_endian::U32,
 };
@@ -67,19 +69,25 @@ pub struct EstablishedView<'a> {
 }
 
 impl<'a> EstablishedView<'a> {
-    /// The frame, if it has the usual form and its lengths hold together. `None` says nothing about what else it is.
+    /// The frame, if it has the usual form, its lengths hold together and no router has marked it (CE, RFC 3168 §5).
+    /// `None` says nothing about what else it is.
     #[inline(always)]
     pub fn parse(frame: &'a [u8]) -> Option<Self> {
         let (headers, rest) = frame.split_first_chunk::<ESTABLISHED_HEADERS_LEN>()?;
         let raw = Raw::ref_from_bytes(headers).ok()?;
-        // One branch for all of them: they agree together or not at all. Words are compared as they lie in memory.
-        let word = |field: U16| u32::from(u16::from_ne_bytes(field.to_bytes()));
+        // One branch for all of them: they agree together or not at all. What lies together is compared together.
+        let word = |at: usize| {
+            u32::from_le_bytes([headers[at], headers[at + 1], headers[at + 2], headers[at + 3]])
+        };
+        let [high, low] = EtherType::IPV4.0.to_be_bytes();
+        let ip = word(offset_of!(Raw, ethertype)) ^ u32::from_le_bytes([high, low, VERSION_IHL, 0]);
+        let [more, offset] = (MORE_FRAGMENTS | FRAGMENT_OFFSET).to_be_bytes();
+        let protocol = word(offset_of!(Raw, flags_fragment)) ^ u32::from_le_bytes([0, 0, 0, TCP]);
         let kind = u32::from_ne_bytes(raw.kind.to_bytes());
-        let differs = (word(raw.ethertype) ^ word(U16::new(0x0800)))
-            | u32::from(raw.version_ihl ^ VERSION_IHL)
-            | u32::from(raw.protocol ^ TCP)
+        // The class left out, one more than CE, and than no other codepoint, is in the bit behind the codepoint's.
+        let differs = (((ip & 0x03ff_ffff) + 0x0100_0000) & 0x04ff_ffff)
+            | (protocol & u32::from_le_bytes([more, offset, 0, u8::MAX]))
             | u32::from(raw.data_offset ^ DATA_OFFSET)
-            | (word(raw.flags_fragment) & word(U16::new(MORE_FRAGMENTS | FRAGMENT_OFFSET)))
             | (kind ^ ALIGNED_TIMESTAMP.to_be());
         if differs != 0 {
             return None;

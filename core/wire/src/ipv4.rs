@@ -39,6 +39,24 @@ pub const ECN_ECT_0: u8 = 0b10;
 /// Congestion experienced (RFC 3168 §5).
 pub const ECN_CE: u8 = 0b11;
 
+/// Marks the IPv4 packet that `packet` begins with, as a router does that will soon have to drop packets: where its sender
+/// takes marks, the codepoint becomes CE, and the header's checksum follows (RFC 3168 §5, RFC 1624). Answers whether it is
+/// marked now.
+pub fn mark_congestion(packet: &mut [u8]) -> bool {
+    let Ok(view) = Ipv4View::parse(packet) else { return false };
+    if view.ecn() == ECN_NOT_ECT {
+        return false;
+    }
+    let word = |raw: &Raw| u16::from_be_bytes([raw.version_ihl, raw.dscp_ecn]);
+    let Ok((raw, _)) = Raw::mut_from_prefix(packet) else { return false };
+    let before = word(raw);
+    raw.dscp_ecn |= ECN_CE;
+    // RFC 1624, equation 3.
+    let sum = u64::from(!raw.checksum.get()) + u64::from(!before) + u64::from(word(raw));
+    raw.checksum = (!fold(sum)).into();
+    true
+}
+
 /// What the payload of a datagram is.
 #[derive(Debug, Copy, Clone, PartialEq, Eq, Hash)]
 pub struct Protocol(pub u8);

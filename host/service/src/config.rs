@@ -10,13 +10,13 @@ use std::path::Path;
 use anyhow::{Context, bail};
 use configfile::{ControlConfig, in_range};
 use mem::HugePages;
-use runtime::{Classes, CongestionAlgorithm, ConservingConfig};
+use runtime::{Classes, CongestionAlgorithm, ConservingConfig, Ecn};
 use serde::Deserialize;
 use tailplane::{Duration, Limits};
 
 pub use super::config_values::{
-    App, AwayName, CongestionName, DomainName, HugePagesName, InputName, PlacementName, PolicyName,
-    SchedulerName, UserName,
+    App, AwayName, CongestionName, DomainName, EcnName, HugePagesName, InputName, PlacementName,
+    PolicyName, SchedulerName, UserName,
 };
 use super::network_config::NetworkConfig;
 use super::policy_config::PolicyConfig;
@@ -399,9 +399,12 @@ pub struct TcpConfig {
     /// Silence after which a peer is asked for a sign of life, in seconds; nine times, every 75 s, before it is given up.
     /// 0: never.
     pub keepalive_s: u64,
-    /// `cubic` or `newreno`: how the congestion window grows and shrinks.
+    /// `cubic`, `newreno` or `dctcp`: how the congestion window grows and shrinks.
     #[serde(with = "CongestionName")]
     pub congestion: CongestionAlgorithm,
+    /// `off`, `accept` or `ask`: whether routers may mark packets instead of dropping them.
+    #[serde(with = "EcnName")]
+    pub ecn: Ecn,
     /// Connections of one port that may be half open; beyond, SYNs are answered with cookies. As many may wait to be
     /// accepted.
     pub backlog: u32,
@@ -417,6 +420,7 @@ impl Default for TcpConfig {
             time_wait_s: 60,
             keepalive_s: 0,
             congestion: CongestionAlgorithm::default(),
+            ecn: Ecn::default(),
             backlog: 4096,
             max_connections: 1 << 20,
         }
@@ -525,6 +529,12 @@ impl RunConfig {
         in_range("tcp.delayed_ack_ms", self.tcp.delayed_ack_ms, 0, 499)?;
         in_range("tcp.time_wait_s", self.tcp.time_wait_s, 1, 240)?;
         in_range("tcp.keepalive_s", self.tcp.keepalive_s, 0, 4 * 3600)?;
+        if self.tcp.congestion == CongestionAlgorithm::Dctcp && self.tcp.ecn == Ecn::Off {
+            bail!(
+                "`tcp.ecn` is \"off\"; allowed: \"accept\" or \"ask\" where `tcp.congestion` is \"dctcp\", which goes by \
+                 the marks of routers"
+            );
+        }
         in_range("tcp.backlog", self.tcp.backlog, 1, 1 << 24)?;
         in_range("tcp.max_connections", self.tcp.max_connections, 1, 1 << 24)?;
         in_range("kv.memory_mb", self.kv.memory_mb, 1, 1 << 20)?;

@@ -138,6 +138,20 @@ pub enum CongestionName {
     NewReno,
     /// RFC 9438.
     Cubic,
+    /// RFC 8257.
+    Dctcp,
+}
+
+/// Whether routers may mark packets, as it is written.
+#[derive(Deserialize)]
+#[serde(remote = "runtime::Ecn", rename_all = "lowercase")]
+pub enum EcnName {
+    /// Never.
+    Off,
+    /// Where the peer asks for it.
+    Accept,
+    /// Asked for.
+    Ask,
 }
 
 /// Whether packet memory lies in huge pages, as it is written.

@@ -95,7 +95,7 @@ pub fn runtime(config: &RunConfig, mac: MacAddr, mtu: Mtu) -> anyhow::Result<Run
         interval: Duration::from_secs(75),
         probes: 9,
     });
-    stack.congestion = config.tcp.congestion;
+    (stack.congestion, stack.ecn) = (config.tcp.congestion, config.tcp.ecn);
     if config.service.app == App::Kv {
         // A reply that a client does not acknowledge is one that it does not take.
         stack.user_timeout = config.kv.request_timeout();

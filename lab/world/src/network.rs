@@ -21,6 +21,7 @@ use std::rc::Rc;
 use clock::{DueQueue, Duration, Instant};
 use nic::fault::{Fate, corrupt};
 use wire::MacAddr;
+use wire::ipv4::mark_congestion;
 
 use crate::dice::{Dice, Digest};
 
@@ -56,6 +57,8 @@ pub struct NetworkStats {
     pub reordered: u64,
     /// Copies with a flipped bit.
     pub corrupted: u64,
+    /// Copies that were marked (CE, RFC 3168): as many as are lost or reordered, of those whose senders take marks.
+    pub marked: u64,
     /// Copies that found the receiver's queue full.
     pub overflowed: u64,
     /// Copies put into a receiver's queue.
@@ -135,6 +138,8 @@ pub struct Network {
     seed: u64,
     faults: Faults,
     ports: Vec<Port>,
+    /// Draws what is marked, apart, so that it changes nothing else.
+    marks: Dice,
     flights: DueQueue<Flight>,
     chosen: DueQueue<Chosen>,
     /// Counters.
@@ -162,6 +167,7 @@ impl Network {
             seed,
             faults,
             ports: Vec::new(),
+            marks: Dice::new(seed, "marks", 0),
             flights: DueQueue::default(),
             chosen: DueQueue::default(),
             stats: NetworkStats::default(),
@@ -326,6 +332,9 @@ impl Network {
         let mut copy = frame.to_vec();
         let is_ip = frame.get(12..LINK_HEADER) == Some(&ETHERTYPE_IPV4);
         let flip = fate.flip.filter(|_| is_ip);
+        if is_ip && self.marks.chance(self.faults.loss + self.faults.reorder) {
+            self.stats.marked += u64::from(mark_congestion(&mut copy[LINK_HEADER..]));
+        }
         corrupt(&mut copy, flip);
         self.stats.corrupted += u64::from(flip.is_some());
         self.stats.duplicated += u64::from(fate.duplicate);

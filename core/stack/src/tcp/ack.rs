@@ -8,7 +8,7 @@ use super::fields::Segment;
 use super::loss::{self, News};
 use super::output::{self, sequence_len};
 use super::scoreboard::{Acked, trim};
-use super::{rtt, send_queue, spurious};
+use super::{ecn, rtt, send_queue, spurious};
 use crate::context::Context;
 
 /// Whether SEG.ACK is one that the peer may send. A segment with another one is dropped, and answered: it acknowledges
@@ -72,6 +72,9 @@ pub(crate) fn process(
         }
         loss::track(conn, cold);
         let flight_before = conn.flight();
+        if ecn::is_echo(conn, segment) {
+            loss::on_echo(conn, cold, 0, flight_before, ctx);
+        }
         let news = News { is_duplicate: duplicate, flight_before, ..News::default() };
         loss::on_ack(conn, cold, segment, news, ctx);
         window_opened(place, conn, cold, 0, ctx);
@@ -148,6 +151,9 @@ fn advance(
     let tells = conn.flags.has(Flags::SACK) && !segment.sack_blocks.is_empty();
     if tells && conn.flight() > 0 {
         loss::track(conn, cold);
+    }
+    if ecn::is_echo(conn, segment) {
+        loss::on_echo(conn, cold, advance, flight_before, ctx);
     }
     if conn.flags.has(Flags::TRACKED) {
         let news = News { advance, delivered, is_duplicate: false, flight_before, rtt_ns };

@@ -3,14 +3,17 @@
 
 mod control;
 mod cubic;
+mod dctcp;
 mod hystart;
 mod newreno;
 
-pub(crate) use self::control::{Arrival, UNIT_SHIFT, Window};
+pub(crate) use self::control::{Arrival, Cause, UNIT_SHIFT, Window};
 use self::control::{CongestionControl, SLOW_START_SEGMENTS};
 use self::cubic::Cubic;
+use self::dctcp::Dctcp;
 use self::hystart::HyStart;
 use self::newreno::NewReno;
+use wire::SeqNumber;
 
 /// Keeps sums of windows inside the sequence space.
 const MAX_CWND: u32 = 1 << 29;
@@ -22,6 +25,8 @@ pub enum CongestionAlgorithm {
     /// RFC 9438, with RFC 9406 in slow start: grows with the time since the last loss, whatever the round trip takes.
     #[default]
     Cubic,
+    /// RFC 8257: the window shrinks by as much as routers mark. For networks whose routers mark at a short queue.
+    Dctcp,
 }
 
 /// A connection's congestion control, once its window has been in full use.
@@ -29,6 +34,8 @@ pub enum CongestionAlgorithm {
 pub(crate) struct Congestion {
     /// The slow start threshold, in bytes.
     pub ssthresh: u32,
+    /// What had been sent when the window last shrank for a mark: until it is acknowledged marks are of before.
+    slowed_until: Option<SeqNumber>,
     algorithm: Algorithm,
     slow_start: HyStart,
 }
@@ -37,6 +44,7 @@ pub(crate) struct Congestion {
 enum Algorithm {
     NewReno(NewReno),
     Cubic(Cubic),
+    Dctcp(Dctcp),
 }
 
 impl Congestion {
@@ -45,20 +53,43 @@ impl Congestion {
         let algorithm = match algorithm {
             CongestionAlgorithm::NewReno => Algorithm::NewReno(NewReno),
             CongestionAlgorithm::Cubic => Algorithm::Cubic(Cubic::default()),
+            CongestionAlgorithm::Dctcp => Algorithm::Dctcp(Dctcp::default()),
         };
-        Self { ssthresh: u32::MAX, algorithm, slow_start: HyStart::default() }
+        let (slowed_until, slow_start) = (None, HyStart::default());
+        Self { ssthresh: u32::MAX, slowed_until, algorithm, slow_start }
     }
 
     fn control(&mut self) -> &mut dyn CongestionControl {
         match &mut self.algorithm {
             Algorithm::NewReno(control) => control,
             Algorithm::Cubic(control) => control,
+            Algorithm::Dctcp(control) => control,
         }
+    }
+
+    /// Whether all that an acknowledgment covers was sent before the window last shrank for a mark.
+    fn is_of_before(&self, Arrival { una, nxt, .. }: Arrival) -> bool {
+        self.slowed_until.is_some_and(|until| una.before_eq(until) && until.before_eq(nxt))
+    }
+
+    /// What arrived was marked, with `flight` bytes in flight; `None`: a recovery has shrunk the window. Answers the new
+    /// window, once for all that was sent before (RFC 3168 §6.1.2).
+    pub fn mark(&mut self, window: Window, flight: Option<u32>, arrival: Arrival) -> Option<u32> {
+        self.control().arrived(arrival, true);
+        if self.is_of_before(arrival) {
+            return None;
+        }
+        self.slowed_until = Some(arrival.nxt);
+        Some(self.reduce(window, flight?, Cause::Mark).min(window.cwnd))
     }
 
     /// Data arrived while the window was in full use and nothing was being recovered. Answers the new window.
     pub fn grow(&mut self, window: Window, arrival: Arrival) -> u32 {
         let (Window { cwnd, mss }, ssthresh) = (window, self.ssthresh);
+        self.control().arrived(arrival, false);
+        if self.is_of_before(arrival) {
+            return cwnd;
+        }
         let grown = if cwnd >= ssthresh {
             self.control().avoid(window, arrival)
         } else if ssthresh == u32::MAX && matches!(self.algorithm, Algorithm::Cubic(_)) {
@@ -74,8 +105,8 @@ impl Congestion {
     }
 
     /// See [`CongestionControl::reduce`].
-    pub fn reduce(&mut self, window: Window, flight: u32, is_timeout: bool) -> u32 {
-        self.ssthresh = self.control().reduce(window, flight, is_timeout);
+    pub fn reduce(&mut self, window: Window, flight: u32, cause: Cause) -> u32 {
+        self.ssthresh = self.control().reduce(window, flight, cause);
         self.ssthresh
     }
 
@@ -127,8 +158,8 @@ mod tests {
             window.cwnd = control.grow(window, arrival(2_000));
         }
         assert!((10_900..=11_000).contains(&window.cwnd), "{}", window.cwnd);
-        assert_eq!(control.reduce(window, 9_000, false), 4_500);
-        assert_eq!(control.reduce(window, 1_000, true), 2_000);
+        assert_eq!(control.reduce(window, 9_000, Cause::Loss), 4_500);
+        assert_eq!(control.reduce(window, 1_000, Cause::TimeOut), 2_000);
         assert_eq!(control.ssthresh, 2_000);
     }
 }

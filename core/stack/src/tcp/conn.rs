@@ -123,6 +123,13 @@ impl Flags {
     /// A segment came in this batch that had come before: the next acknowledgment says which (RFC 2883).
     pub const DUPLICATE: Self = Self(1 << 27);
 
+    /// Both ends agreed on explicit congestion notification (RFC 3168 §6.1.1); in SYN-SENT, it is asked for.
+    pub const ECN: Self = Self(1 << 28);
+    /// Data was marked: what is sent says so (RFC 3168 §6.1.3; RFC 8257 §3.2, DCTCP.CE).
+    pub const MARKED: Self = Self(1 << 29);
+    /// The congestion window has shrunk: the next new data says so (RFC 3168 §6.1.2).
+    pub const SLOWED: Self = Self(1 << 30);
+
     /// Whether any bit of `other` is set.
     #[inline]
     pub const fn has(self, other: Self) -> bool {
@@ -133,6 +140,12 @@ impl Flags {
     #[inline]
     pub const fn are(self, other: Self, mask: Self) -> bool {
         self.0 & mask.0 == other.0
+    }
+
+    /// Those of the bits that are in `mask`.
+    #[inline]
+    pub const fn only(self, mask: Self) -> Self {
+        Self(self.0 & mask.0)
     }
 
     /// Sets the bits of `other`.

@@ -9,6 +9,7 @@ use super::conn::{Flags, State};
 use super::group::FlowGroup;
 use super::isn::keyed_hash;
 use super::{close, listen, send_queue};
+use crate::config::Ecn;
 use crate::context::Context;
 use crate::shared::Shared;
 
@@ -87,6 +88,9 @@ pub(crate) fn open(
     conn.state = State::SynSent;
     conn.cookie = cookie;
     conn.flags.set(Flags::ACTIVE);
+    if ctx.shared.config.ecn == Ecn::Ask {
+        conn.flags.set(Flags::ECN);
+    }
     conn.mss = ctx.shared.config.mss();
     conn.cwnd = initial_window(conn.mss);
     (conn.snd_una, conn.snd_nxt, conn.snd_end, conn.snd_edge) = (iss, iss, iss, iss);

@@ -3,11 +3,11 @@
 //!
 //! ```text
 //! sequence number   2 bits: the period, 3 bits: the MSS, rounded down, 27 bits: a keyed hash of all
-//! timestamp         its low 6 bits: the shift of the peer's windows, 31 where there is none, and before it whether it sends
-//!                   selective acknowledgments
+//! timestamp         its low 7 bits: the shift of the peer's windows, 31 where there is none, and before it whether it sends
+//!                   selective acknowledgments, and whether ECN was agreed on
 //! ```
 //!
-//! A peer without timestamps goes without scaled windows and selective acknowledgments. Of 2^28 guesses one opens a connection: of 2^32 numbers, those of
+//! A peer without timestamps goes without scaled windows, selective acknowledgments and ECN. Of 2^28 guesses one opens a connection: of 2^32 numbers, those of
 //! two periods and eight MSS are taken.
 
 use core::hash::Hasher;
@@ -32,7 +32,8 @@ const MSS: [u16; 1 << MSS_BITS] = [64, 536, 1024, 1220, 1360, 1440, 1460, 8960];
 const SCALE_BITS: u32 = 5;
 const NO_SCALE: u32 = (1 << SCALE_BITS) - 1;
 const SACK: u32 = 1 << SCALE_BITS;
-const OPTIONS: u32 = SACK | NO_SCALE;
+const ECN: u32 = SACK << 1;
+const OPTIONS: u32 = ECN | SACK | NO_SCALE;
 
 /// The period of a moment.
 fn period(now: Instant) -> u64 {
@@ -54,12 +55,13 @@ pub(crate) fn bake(
     let index = MSS.iter().rposition(|&mss| mss <= handshake.mss).unwrap_or(0);
     handshake.iss = sequence_number(index as u32, period(now), handshake.irs, flow, secret);
     let Some(_) = handshake.ts_recent else {
-        (handshake.window_scale, handshake.sack) = (None, false);
+        (handshake.window_scale, handshake.sack, handshake.ecn) = (None, false, false);
         return 0;
     };
     let scale = handshake.window_scale.map_or(NO_SCALE, u32::from);
     let sack = if handshake.sack { SACK } else { 0 };
-    let stamp = timestamp & !OPTIONS | sack | scale;
+    let ecn = if handshake.ecn { ECN } else { 0 };
+    let stamp = timestamp & !OPTIONS | ecn | sack | scale;
     // Later ones must not look older than this one.
     if stamp > timestamp { stamp.wrapping_sub(OPTIONS + 1) } else { stamp }
 }
@@ -82,6 +84,7 @@ pub(crate) fn unbake(segment: &Segment, now: Instant, secret: &IsnSecret) -> Opt
         window_scale: (scale != NO_SCALE).then_some(scale.min(14) as u8),
         ts_recent: segment.timestamp.map(|stamp| stamp.value),
         sack: options & SACK != 0,
+        ecn: options & ECN != 0,
     })
 }
 
@@ -123,6 +126,7 @@ mod tests {
             flags: TcpFlags::ACK,
             window: 100,
             payload_len: 0,
+            is_marked: false,
             timestamp: handshake.ts_recent.map(|value| Timestamp { value: value + 1, echo: stamp }),
             syn: SynOptions::default(),
             sack_blocks: wire::SackBlocks::EMPTY,
@@ -136,7 +140,7 @@ mod tests {
             irs in any::<u32>(),
             timestamp in any::<u32>(),
             window_scale in prop::option::of(0..15u8),
-            sack in any::<bool>(),
+            (sack, ecn) in any::<(bool, bool)>(),
             peer_stamp in prop::option::of(0..u32::MAX),
             millis in 0..1_000_000u64,
             later in 0..68_000u64,
@@ -149,18 +153,20 @@ mod tests {
                 window_scale,
                 ts_recent: peer_stamp,
                 sack,
+                ecn,
             };
             let mut baked = offered;
             let now = Instant::from_millis(millis);
             let stamp = bake(&mut baked, flow(5), (now, timestamp), &secret);
             if peer_stamp.is_some() {
-                prop_assert!((0..128).contains(&timestamp.wrapping_sub(stamp)));
+                prop_assert!((0..256).contains(&timestamp.wrapping_sub(stamp)));
             }
             let at = now + core::time::Duration::from_millis(later);
             let found = unbake(&acknowledgment(&baked, stamp), at, &secret).expect("a cookie");
             prop_assert!(may_come_back(now, at));
             prop_assert!(found.mss <= mss && (mss < 536 || 2 * found.mss > mss.min(1_460)));
             prop_assert_eq!(found.sack, sack && peer_stamp.is_some());
+            prop_assert_eq!(found.ecn, ecn && peer_stamp.is_some());
             prop_assert_eq!(found.window_scale, window_scale.filter(|_| peer_stamp.is_some()));
             prop_assert_eq!(found.ts_recent, peer_stamp.map(|stamp| stamp + 1));
         }

@@ -13,6 +13,8 @@ pub(crate) struct Segment {
     pub flags: TcpFlags,
     pub window: u16,
     pub payload_len: u32,
+    /// Its packet was marked on the way (CE, RFC 3168 §5).
+    pub is_marked: bool,
     pub timestamp: Option<Timestamp>,
     /// Only read where SYN is set.
     pub syn: SynOptions,

@@ -33,7 +33,9 @@ pub(crate) fn syn_ack(
         sack_permitted: handshake.sack,
         ..TcpOptions::NONE
     };
-    send(handshake, flow, handshake.iss, TcpFlags::SYN.union(TcpFlags::ACK), options, ctx)
+    let ecn = if handshake.ecn { TcpFlags::ECE } else { TcpFlags::NONE };
+    let flags = TcpFlags::SYN.union(TcpFlags::ACK).union(ecn);
+    send(handshake, flow, handshake.iss, flags, options, ctx)
 }
 
 fn send(
@@ -253,6 +255,11 @@ pub(crate) fn adopt(conn: &mut Conn, handshake: &Handshake, is_repeated: bool, c
     }
     if handshake.sack {
         conn.flags.set(Flags::SACK);
+    }
+    // One that asked for it has the flag before.
+    conn.flags.clear(Flags::ECN);
+    if handshake.ecn {
+        conn.flags.set(Flags::ECN);
     }
     if let Some(scale) = handshake.window_scale {
         (conn.snd_wscale, conn.rcv_wscale) = (scale, shared.window_scale);

@@ -37,11 +37,13 @@ pub(crate) struct Handshake {
     pub ts_recent: Option<u32>,
     /// Whether both ends take selective acknowledgments.
     pub sack: bool,
+    /// Whether they agreed on explicit congestion notification.
+    pub ecn: bool,
 }
 
 impl Handshake {
-    /// Our answer to a SYN that comes now, with `iss` as our number.
-    pub fn of_syn(segment: &Segment, iss: SeqNumber) -> Self {
+    /// What a SYN agrees on, with `iss` as our number.
+    pub fn of_syn(segment: &Segment, iss: SeqNumber, ecn: bool) -> Self {
         Self {
             iss,
             irs: segment.seq,
@@ -49,6 +51,7 @@ impl Handshake {
             window_scale: segment.syn.window_scale,
             ts_recent: segment.timestamp.map(|stamp| stamp.value),
             sack: segment.syn.sack_permitted,
+            ecn,
         }
     }
 }

@@ -8,7 +8,7 @@ use super::group::FlowGroup;
 use super::half_open::{Answered, Outcome};
 use super::handshake::Handshake;
 use super::reset::send_reset;
-use super::{cookie, half_open};
+use super::{cookie, ecn, half_open};
 use crate::context::Context;
 use crate::policy::{Direction, Transport};
 
@@ -88,7 +88,7 @@ pub(crate) fn open(
     }
     let local = Endpoint::new(config.address, port);
     let iss = initial_number(before, local, peer, ctx);
-    let mut handshake = Handshake::of_syn(segment, iss);
+    let mut handshake = Handshake::of_syn(segment, iss, ecn::is_granted(segment.flags, config));
     if backlog.half_open < config.backlog {
         return half_open::open(group, segment, handshake, ctx);
     }

@@ -7,15 +7,15 @@ use alloc::boxed::Box;
 
 use wire::{SackBlocks, SeqNumber};
 
-use super::congestion::{Arrival, Congestion, UNIT_SHIFT, Window, initial_window};
+use super::congestion::{Arrival, Cause, Congestion, UNIT_SHIFT, Window, initial_window};
 use super::conn::{Cold, Conn, Flags};
 use super::fields::Segment;
 use super::prr::Prr;
 use super::rack::{Path, REORDERING_SEGMENTS};
 use super::recovery::Recovery;
 use super::scoreboard::{Acked, Sent};
-use super::spurious;
 use super::tail::{self, Outcome};
+use super::{ecn, spurious};
 use crate::context::{Context, STAMP_SHIFT};
 use crate::ticks::UNIT_SHIFT as RTT_SHIFT;
 
@@ -144,13 +144,37 @@ pub(crate) fn grow(
     rtt_ns: Option<u64>,
     ctx: &Context<'_>,
 ) {
-    let (una, nxt, at) = (conn.snd_una, conn.snd_nxt, ctx.clock);
-    let srtt_ns = path(conn).srtt_ns;
-    let arrival = Arrival { acked, una, nxt, rtt_ns, srtt_ns, at };
+    let arrival = arrival(conn, acked, rtt_ns, ctx);
     let grown = congestion(cold, ctx).grow(window(conn), arrival);
     // No further than there is memory for.
     let most = ctx.out.shares.send.max(initial_window(conn.mss)).max(conn.cwnd);
     conn.cwnd = grown.min(most);
+}
+
+fn arrival(conn: &Conn, acked: u32, rtt_ns: Option<u64>, ctx: &Context<'_>) -> Arrival {
+    let (una, nxt, at) = (conn.snd_una, conn.snd_nxt, ctx.clock);
+    Arrival { acked, una, nxt, rtt_ns, srtt_ns: path(conn).srtt_ns, at }
+}
+
+/// Of `acked` bytes that arrived, some were marked on the way (RFC 3168 §6.1.2): the window shrinks as after a loss, or as
+/// DCTCP has it, and nothing is sent again. SND.UNA has moved.
+#[cold]
+pub(crate) fn on_echo(
+    conn: &mut Conn,
+    cold: &mut Cold,
+    acked: u32,
+    flight_before: u32,
+    ctx: &mut Context<'_>,
+) {
+    let arrival = arrival(conn, acked, None, ctx);
+    // A recovery has shrunk it.
+    let flight = if path(conn).recovers { None } else { Some(flight_before) };
+    let cwnd = congestion(cold, ctx).mark(window(conn), flight, arrival);
+    if let Some(cwnd) = cwnd {
+        conn.cwnd = cwnd;
+        ecn::note_slowed(conn);
+        ctx.stats.tcp_marked_windows += 1;
+    }
 }
 
 /// Whether the timestamp that an acknowledgment echoes is older than a segment that was last sent at `at_ns`: it answers an
@@ -243,7 +267,7 @@ pub(crate) fn on_ack(
     }
     match tail::judge(conn, &mut recovery, segment, twice.is_some(), news.is_duplicate) {
         Outcome::Lost { flight } => {
-            conn.cwnd = congestion(cold, ctx).reduce(window(conn), flight, false);
+            conn.cwnd = congestion(cold, ctx).reduce(window(conn), flight, Cause::Loss);
         }
         Outcome::Unknown if let Some(twice) = twice => {
             spurious::on_twice(conn, cold, &mut recovery, twice, news.advance, ctx);
@@ -334,8 +358,9 @@ fn enter(
 ) {
     ctx.stats.tcp_fast_retransmits += 1;
     spurious::begin(conn, cold, recovery, flight, false, ctx);
-    congestion(cold, ctx).reduce(window(conn), flight, false);
+    congestion(cold, ctx).reduce(window(conn), flight, Cause::Loss);
     conn.flags.set(Flags::RECOVERY);
+    ecn::note_slowed(conn);
     recovery.recover = Some(conn.snd_nxt);
     recovery.prr = Prr::new(flight);
     recovery.probe = None;
@@ -386,7 +411,8 @@ pub(crate) fn on_timeout(conn: &mut Conn, cold: &mut Cold, ctx: &Context<'_>) {
     // Only the first time-out of a row tells what the path holds (RFC 5681 §3.1, last paragraph), and that of a SYN
     // nothing.
     if is_first && is_open {
-        congestion(cold, ctx).reduce(window(conn), conn.flight(), true);
+        congestion(cold, ctx).reduce(window(conn), conn.flight(), Cause::TimeOut);
+        ecn::note_slowed(conn);
     }
     (recovery.duplicates, recovery.probe, recovery.late_at_ns) = (0, None, None);
     let Recovery { board, rack, .. } = &mut *recovery;

@@ -1,6 +1,7 @@
 //! Sending: segments with headers written in place, acknowledgments, window updates.
 
 use mem::{Mbuf, Retained, TxMeta};
+use wire::ipv4::ECN_NOT_ECT;
 use wire::{
     EtherType, EthernetRepr, Ipv4Addr, Ipv4Repr, MAX_OPTIONS_LEN, MacAddr, Protocol, SackBlocks,
     SeqNumber, Sum, TcpFlags, TcpOptions, TcpRepr, Timestamp,
@@ -8,9 +9,9 @@ use wire::{
 
 use super::announce::{announce_window, receive_room};
 use super::conn::{Cold, Conn, Flags, Place, State};
-use super::fields;
 use super::group::FlowGroup;
 use super::rtt::rto_ticks;
+use super::{ecn, fields};
 use crate::context::{Asker, Context, LINK_AND_IP};
 use crate::shared::Shared;
 
@@ -26,6 +27,8 @@ struct Segment {
     payload_sum: Sum,
     options: TcpOptions,
     window: u16,
+    /// The packet's codepoint (RFC 3168 §5).
+    ecn: u8,
 }
 
 /// Writes Ethernet, IPv4 and TCP headers into all of `out`.
@@ -34,7 +37,8 @@ fn write_headers(out: &mut [u8], conn: &Conn, segment: &Segment, shared: &Shared
     let (link, rest) = out.split_at_mut(EthernetRepr::HEADER_LEN);
     let (ip, tcp) = rest.split_at_mut(Ipv4Repr::HEADER_LEN);
     EthernetRepr { dst: to, src: shared.config.mac, ethertype: EtherType::IPV4 }.emit(link);
-    shared.ip_header(dst, Protocol::TCP, tcp.len() + segment.payload_len).emit(ip);
+    let header = shared.ip_header(dst, Protocol::TCP, tcp.len() + segment.payload_len);
+    Ipv4Repr { dscp_ecn: header.dscp_ecn | segment.ecn, ..header }.emit(ip);
     let has_ack = segment.flags.contains(TcpFlags::ACK);
     TcpRepr {
         src_port: conn.flow.local_port(),
@@ -173,6 +177,7 @@ pub(crate) fn transmit(
     if conn.state != State::SynSent {
         flags = flags.union(TcpFlags::ACK);
     }
+    let (flags, ecn) = ecn::stamp(conn, flags, &meta);
     let payload_sum = Sum::from_bits(meta.payload_sum);
     let (seq, payload_len) = (SeqNumber(meta.seq), retained.payload().len());
     let link = ctx.resolve_for(conn);
@@ -180,7 +185,7 @@ pub(crate) fn transmit(
     // What there was no room for goes with an acknowledgment of its own.
     let owes_blocks =
         conn.flags.has(Flags::ACK_NOW) && tells_blocks(conn) && options.sack_blocks.is_empty();
-    let segment = Segment { seq, flags, payload_len, payload_sum, options, window };
+    let segment = Segment { seq, flags, payload_len, payload_sum, options, window, ecn };
     let headers = LINK_AND_IP + TcpRepr::HEADER_LEN + segment.options.len();
     match link {
         Some(mac) if !retained.is_in_nic() => {
@@ -292,7 +297,9 @@ pub(crate) fn send_bare(
     let mac = link.unwrap_or(MacAddr([0; 6]));
     let mut mbuf = ctx.alloc_frame()?;
     let (options, window) = options_and_window(conn, cold, flags, 0, ctx);
-    let segment = Segment { seq, flags, payload_len: 0, payload_sum: Sum::ZERO, options, window };
+    let flags = flags.union(ecn::echo(conn));
+    let (payload_sum, ecn) = (Sum::ZERO, ECN_NOT_ECT);
+    let segment = Segment { seq, flags, payload_len: 0, payload_sum, options, window, ecn };
     let headers = LINK_AND_IP + TcpRepr::HEADER_LEN + segment.options.len();
     let Ok(out) = mbuf.prepend(headers) else {
         ctx.pool.free(mbuf);

@@ -28,7 +28,8 @@ const UNUSUAL: Flags = Flags::UNSENT
     .and(Flags::TAKEN_BACK)
     .and(Flags::TRACKED)
     .and(Flags::PERSIST)
-    .and(Flags::FIN_WANTED);
+    .and(Flags::FIN_WANTED)
+    .and(Flags::MARKED);
 
 /// None may be set where a reply goes the short way out.
 const HINDERS: Flags = Flags::UNSENT
@@ -36,7 +37,9 @@ const HINDERS: Flags = Flags::UNSENT
     .and(Flags::HELD)
     .and(Flags::OUT_OF_ORDER)
     .and(Flags::DUPLICATE)
-    .and(Flags::TRACKED);
+    .and(Flags::TRACKED)
+    .and(Flags::MARKED)
+    .and(Flags::SLOWED);
 
 /// Delivers a frame of the form that established connections send. `slot` is, most likely, where its connection is.
 #[inline(always)]

@@ -9,7 +9,7 @@ use super::fields::Segment;
 use super::group::FlowGroup;
 use super::half_open::Outcome;
 use super::handshake::Handshake;
-use super::{ack, close, half_open, listen, output, receive, reset, send_queue};
+use super::{ack, close, ecn, half_open, listen, output, receive, reset, send_queue};
 use crate::context::Context;
 use crate::input::is_martian;
 
@@ -89,7 +89,8 @@ fn syn_sent(group: &mut FlowGroup, slot: u32, segment: &Segment, ctx: &mut Conte
 
 /// Takes over what the answer to our SYN, or one that crossed it, announces.
 fn adopt(conn: &mut Conn, cold: &Cold, segment: &Segment, ctx: &Context<'_>) {
-    let handshake = Handshake::of_syn(segment, conn.snd_una);
+    let has_ecn = conn.flags.has(Flags::ECN) && ecn::is_answered(segment.flags);
+    let handshake = Handshake::of_syn(segment, conn.snd_una, has_ecn);
     // A repeated SYN may have been lost (RFC 5681 §3.1).
     half_open::adopt(conn, &handshake, cold.retries > 0, ctx);
     (conn.snd_wl1, conn.snd_wnd) = (segment.seq, segment.window.into());
@@ -214,7 +215,25 @@ fn synchronized(
     if segment.payload_len == 0 && !fin {
         return ctx.pool.free(mbuf);
     }
+    let (_, conn, cold) = group.at(slot);
+    if segment.payload_len > 0 && conn.flags.has(Flags::ECN) {
+        take_mark(conn, cold, segment, ctx);
+    }
     receive::data(group, slot, segment, mbuf, ctx);
+}
+
+/// Takes the mark of a segment with data, before RCV.NXT counts it.
+#[cold]
+fn take_mark(conn: &mut Conn, cold: &Cold, segment: &Segment, ctx: &mut Context<'_>) {
+    ctx.stats.tcp_marks_in += u64::from(segment.is_marked);
+    let config = &ctx.shared.config;
+    if ecn::is_turn(conn, segment, config) && conn.rcv_nxt != conn.last_ack_sent {
+        // One that finds no room is made up for by the next one.
+        let seq = output::bare_seq(conn);
+        let is_sent = output::send_bare(conn, cold, seq, TcpFlags::ACK, ctx).is_ok();
+        ctx.stats.tcp_pure_acks_out += u64::from(is_sent);
+    }
+    ecn::arrive(conn, segment, config);
 }
 
 /// Silence of the peer after which TS.Recent says nothing any more (RFC 7323 §5.5), in ticks of the timestamp clock: 2,000 s, in

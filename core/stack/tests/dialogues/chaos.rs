@@ -10,6 +10,7 @@
 
 use clock::Duration;
 use domain::{Cookie, Handle};
+use stack::{CongestionAlgorithm, Ecn};
 use wire::{
     ArpOperation, ArpRepr, Endpoint, EtherType, IcmpRepr, Ipv4Addr, Protocol, SeqNumber, TcpFlags,
     TcpOptions, Timestamp,
@@ -165,6 +166,10 @@ pub fn run(bytes: &[u8]) {
     config.syn_retries = 3;
     config.retries = 4;
     config.receive_window_bytes = [3_000, 65_535, 256 << 10][size as usize % 3];
+    config.ecn = if size < 128 { Ecn::Accept } else { Ecn::Ask };
+    config.congestion =
+        [CongestionAlgorithm::Cubic, CongestionAlgorithm::NewReno, CongestionAlgorithm::Dctcp]
+            [size as usize / 9 % 3];
     let (chunks, frames) = [(96, 4), (512, 64), (1_024, 256)][size as usize / 3 % 3];
     let mut adversary = Adversary {
         world: World::sized(config, chunks, frames),
@@ -318,16 +323,18 @@ impl Adversary {
             seq: SeqNumber(flow.next.0.wrapping_add_signed(seq as i32)),
             ack: SeqNumber(flow.seen.0.wrapping_add_signed(ack as i32)),
             // Mostly an acknowledgment, as in life.
-            flags: TcpFlags(if flags < 128 { flags & 0x1f | 0x10 } else { flags & 0x3f }),
+            flags: TcpFlags(if flags < 128 { flags & 0x5f | 0x10 } else { flags }),
             window: [0, 1, 100, 1_000, 4_000, 32_768, 65_535][window as usize % 7],
             options: options_sent,
             payload: pattern(flow.next.0 as usize % 251, sized),
             stream_offset: 0,
             ttl: 64,
             dscp: 0,
+            ecn: window >> 6,
         };
         if known.is_none() && flags < 128 {
-            seg.flags = TcpFlags::SYN;
+            let asks = TcpFlags::ECE.union(TcpFlags::CWR);
+            seg.flags = TcpFlags::SYN.union(if flags % 2 == 1 { asks } else { TcpFlags::NONE });
         }
         seg
     }

@@ -21,6 +21,7 @@ mod arp_icmp_udp;
 mod attacks;
 mod chaos;
 mod close;
+mod ecn;
 mod handshake;
 mod isn;
 mod keepalive;

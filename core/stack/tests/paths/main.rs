@@ -62,6 +62,30 @@ fn random_losses_cost_what_the_algorithm_makes_of_them() {
     }
 }
 
+/// A hop that marks instead of dropping: nothing is lost, and CUBIC shrinks as often as it would for losses.
+#[test]
+fn marks_take_the_place_of_losses() {
+    for delay in [ms(1), ms(20)] {
+        let plain = Path::new(1, delay);
+        let path = Path { queue: 1 << 30, mark: Some(plain.queue / 2), ..plain };
+        let outcome = transfer(50 * MB, CongestionAlgorithm::Cubic, path);
+        assert!(outcome.share > 0.8, "{delay:?}: {outcome:?}");
+        assert!(outcome.marked > 1 && outcome.again == 0, "{delay:?}: {outcome:?}");
+    }
+}
+
+/// DCTCP keeps the queue at the threshold at which the hop marks, and the path full (RFC 8257 §1).
+#[test]
+fn dctcp_keeps_queues_short_and_paths_full() {
+    for (delay, threshold) in [(ms(1) / 20, 30_000), (ms(1), 30_000), (ms(5), 60_000)] {
+        let path = Path { mark: Some(threshold), queue: 1 << 30, ..Path::new(1, delay) };
+        let outcome = transfer(100 * MB, CongestionAlgorithm::Dctcp, path);
+        assert!(outcome.share > 0.98, "{delay:?}: {outcome:?}");
+        assert!(outcome.queue_p99 < 2 * threshold, "{delay:?}: {outcome:?}");
+        assert_eq!(outcome.again, 0, "{delay:?}: {outcome:?}");
+    }
+}
+
 /// Packets that others overtake are not taken for lost: the path is as full as without.
 #[test]
 fn reordering_costs_little() {

@@ -6,6 +6,8 @@ use std::collections::BinaryHeap;
 use clock::{Duration, Instant};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
+use wire::EthernetRepr;
+use wire::ipv4::mark_congestion;
 
 /// What a path is like, in both directions.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +27,8 @@ pub struct Path {
     pub burst: f64,
     /// So many of the last segments of the transfer are lost, when they are sent first.
     pub lose_last: u32,
+    /// Bytes in the queue from which on the hop marks packets (RFC 3168), where their sender takes marks.
+    pub mark: Option<u64>,
 }
 
 impl Path {
@@ -32,7 +36,8 @@ impl Path {
     pub fn new(seed: u64, delay: Duration) -> Self {
         let rate = 200_000_000;
         let queue = (2 * delay.as_nanos() as u64 * (rate / 8) / 1_000_000_000).max(100_000);
-        Self { seed, rate, delay, queue, loss: 0.0, reorder: 0.0, burst: 0.0, lose_last: 0 }
+        let (loss, reorder, burst, lose_last, mark) = (0.0, 0.0, 0.0, 0, None);
+        Self { seed, rate, delay, queue, loss, reorder, burst, lose_last, mark }
     }
 }
 
@@ -50,6 +55,8 @@ pub struct Link {
     /// Packets that faults took, and that the queue had no room for.
     pub lost: u64,
     pub dropped: u64,
+    /// Bytes that each packet found in the queue.
+    pub found: Vec<u64>,
 }
 
 impl Link {
@@ -63,6 +70,7 @@ impl Link {
             burst_ends: Instant::ZERO,
             lost: 0,
             dropped: 0,
+            found: Vec::new(),
         }
     }
 
@@ -75,7 +83,7 @@ impl Link {
     }
 
     /// A packet comes to the hop.
-    pub fn send(&mut self, now: Instant, frame: Vec<u8>, is_doomed: bool) {
+    pub fn send(&mut self, now: Instant, mut frame: Vec<u8>, is_doomed: bool) {
         // Acknowledgments alone are spared: faults are of the data's direction.
         if frame.len() > 100 && (is_doomed || self.takes_away(now)) {
             self.lost += 1;
@@ -84,9 +92,13 @@ impl Link {
         let Path { rate, delay, queue, reorder, .. } = self.path;
         let begin = self.free_at.max(now);
         let waiting = begin.since(now).as_nanos() as u64 * (rate / 8) / 1_000_000_000;
+        self.found.push(waiting);
         if waiting + frame.len() as u64 > queue {
             self.dropped += 1;
             return;
+        }
+        if self.path.mark.is_some_and(|threshold| waiting >= threshold) {
+            mark_congestion(&mut frame[EthernetRepr::HEADER_LEN..]);
         }
         self.free_at = begin + Duration::from_nanos(frame.len() as u64 * 8 * 1_000_000_000 / rate);
         let mut due = self.free_at + delay;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use clock::{Duration, Instant};
 use domain::{CallArray, Calls, Cookie, Event, EventArray, Handle};
 use mem::{Pool, Region};
-use stack::{CongestionAlgorithm, Secrets, Shared, Stack, StackConfig};
+use stack::{CongestionAlgorithm, Ecn, Secrets, Shared, Stack, StackConfig};
 use wire::{Endpoint, Ipv4Addr, MacAddr};
 
 use crate::path::{Link, Path};
@@ -28,6 +28,9 @@ pub struct Outcome {
     pub timeouts: u64,
     pub probes: u64,
     pub spurious: u64,
+    /// Windows that marks shrank, and the 99th percentile of the bytes in the queue of the data.
+    pub marked: u64,
+    pub queue_p99: u64,
 }
 
 struct Host {
@@ -47,11 +50,11 @@ fn address(host: u8) -> (Ipv4Addr, MacAddr) {
 }
 
 impl Host {
-    fn new(own: u8, other: u8, algorithm: CongestionAlgorithm, now: Instant) -> Self {
+    fn new([own, other]: [u8; 2], algorithm: CongestionAlgorithm, ecn: Ecn, now: Instant) -> Self {
         let ((ip, mac), (far_ip, far_mac)) = (address(own), address(other));
         let mut config = StackConfig::new(ip, 24, mac);
         config.tcp_listen = vec![PORT];
-        config.congestion = algorithm;
+        (config.congestion, config.ecn) = (algorithm, ecn);
         config.receive_window_bytes = 16 << 20;
         config.neighbors = vec![(far_ip, far_mac)];
         let secrets = Secrets {
@@ -143,7 +146,8 @@ impl Host {
 pub fn transfer(bytes: u64, algorithm: CongestionAlgorithm, path: Path) -> Outcome {
     let begin = Instant::from_millis(1_000);
     let mut now = begin;
-    let mut hosts = [Host::new(1, 2, algorithm, now), Host::new(2, 1, algorithm, now)];
+    let ecn = if path.mark.is_some() { Ecn::Ask } else { Ecn::Off };
+    let mut hosts = [[1, 2], [2, 1]].map(|ends| Host::new(ends, algorithm, ecn, now));
     let mut links = [Link::new(path, 0), Link::new(path, 1)];
     hosts[0].left = bytes;
     let segments = bytes.div_ceil(MSS as u64);
@@ -182,6 +186,8 @@ pub fn transfer(bytes: u64, algorithm: CongestionAlgorithm, path: Path) -> Outco
     }
     let took = now.since(begin);
     let stats = hosts[0].stack.stats();
+    let mut found = core::mem::take(&mut links[0].found);
+    found.sort_unstable();
     // A full segment is 1,448 bytes of 1,514.
     let most = path.rate as f64 / 8.0 * took.as_secs_f64() * 1448.0 / 1514.0;
     Outcome {
@@ -193,5 +199,7 @@ pub fn transfer(bytes: u64, algorithm: CongestionAlgorithm, path: Path) -> Outco
         timeouts: stats.tcp_timeouts,
         probes: stats.tcp_tail_probes,
         spurious: stats.tcp_spurious_recoveries + stats.tcp_spurious_timeouts,
+        marked: stats.tcp_marked_windows,
+        queue_p99: found[found.len() * 99 / 100],
     }
 }

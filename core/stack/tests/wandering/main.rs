@@ -20,6 +20,8 @@ mod attacks;
 mod chaos;
 #[path = "../dialogues/close.rs"]
 mod close;
+#[path = "../dialogues/ecn.rs"]
+mod ecn;
 #[path = "../dialogues/handshake.rs"]
 mod handshake;
 #[path = "../dialogues/isn.rs"]

@@ -1,6 +1,7 @@
 //! The whole frame at once says what its headers say one by one.
 
 use proptest::prelude::*;
+use wire::ipv4::ECN_CE;
 use wire::{
     ESTABLISHED_HEADERS_LEN, Endpoint, EstablishedFields, EstablishedHeaders, EstablishedTemplate,
     EstablishedView, EtherType, EthernetRepr, EthernetView, FlowKey, Ipv4Repr, Ipv4View, Protocol,
@@ -37,34 +38,38 @@ impl Frame {
 
 fn frame() -> impl Strategy<Value = Frame> {
     let tcp = any::<(u16, u16, u32, u32, u8, u16, u32, u32)>();
-    ((mac(), mac(), ip(), ip()), tcp, payload()).prop_map(|(ends, tcp, payload)| {
-        let (dst_mac, src_mac, src, dst) = ends;
-        let (src_port, dst_port, seq, ack, flags, window, value, echo) = tcp;
-        let options = TcpOptions::with_timestamp(Timestamp { value, echo });
-        Frame {
-            link: EthernetRepr { dst: dst_mac, src: src_mac, ethertype: EtherType::IPV4 },
-            ip: Ipv4Repr {
-                src,
-                dst,
-                protocol: Protocol::TCP,
-                ttl: 64,
-                ident: 0,
-                dscp_ecn: 0,
-                dont_fragment: true,
-                payload_len: TcpRepr::HEADER_LEN + 12 + payload.len(),
-            },
-            tcp: TcpRepr {
-                src_port,
-                dst_port,
-                seq: SeqNumber(seq),
-                ack: SeqNumber(ack),
-                flags: TcpFlags(flags),
-                window,
-                options,
-            },
-            payload,
-        }
-    })
+    // Any class and codepoint but CE.
+    let traffic = (any::<u8>(), 0..3u8).prop_map(|(class, codepoint)| class << 2 | codepoint);
+    ((mac(), mac(), ip(), ip()), traffic, tcp, payload()).prop_map(
+        |(ends, traffic, tcp, payload)| {
+            let (dst_mac, src_mac, src, dst) = ends;
+            let (src_port, dst_port, seq, ack, flags, window, value, echo) = tcp;
+            let options = TcpOptions::with_timestamp(Timestamp { value, echo });
+            Frame {
+                link: EthernetRepr { dst: dst_mac, src: src_mac, ethertype: EtherType::IPV4 },
+                ip: Ipv4Repr {
+                    src,
+                    dst,
+                    protocol: Protocol::TCP,
+                    ttl: 64,
+                    ident: 0,
+                    dscp_ecn: traffic,
+                    dont_fragment: true,
+                    payload_len: TcpRepr::HEADER_LEN + 12 + payload.len(),
+                },
+                tcp: TcpRepr {
+                    src_port,
+                    dst_port,
+                    seq: SeqNumber(seq),
+                    ack: SeqNumber(ack),
+                    flags: TcpFlags(flags),
+                    window,
+                    options,
+                },
+                payload,
+            }
+        },
+    )
 }
 
 proptest! {
@@ -131,7 +136,7 @@ proptest! {
             let link = EthernetView::parse(&bytes).expect("parsed as a whole");
             prop_assert_eq!(link.ethertype(), EtherType::IPV4);
             let ip = Ipv4View::parse(link.payload()).expect("parsed as a whole");
-            prop_assert!(!ip.is_fragment() && ip.protocol() == Protocol::TCP);
+            prop_assert!(!ip.is_fragment() && ip.protocol() == Protocol::TCP && ip.ecn() != ECN_CE);
             let tcp = TcpView::parse(ip.payload()).expect("parsed as a whole");
             prop_assert_eq!(view.payload(), tcp.payload());
             prop_assert_eq!(Some(view.headers().timestamp()), tcp.aligned_timestamp());
@@ -175,8 +180,9 @@ fn unusual_forms_are_not_taken() {
     template.write(&mut frame, &fields);
     assert!(EstablishedView::parse(&frame).is_some());
     // Ethertype, IPv4 options, more fragments, a fragment's offset, protocol, data offset, option kind.
-    for (at, value) in [(12, 0x86), (14, 0x46), (20, 0x20), (21, 1), (23, 17), (46, 0x50), (54, 2)]
-    {
+    let changes = [(12, 0x86), (14, 0x46), (20, 0x20), (21, 1), (23, 17), (46, 0x50), (54, 2)];
+    // Class and codepoint: CE with any class.
+    for (at, value) in changes.into_iter().chain((0..64).map(|class| (15, class << 2 | ECN_CE))) {
         let mut other = frame;
         other[at] = value;
         assert!(EstablishedView::parse(&other).is_none(), "byte {at} changed");

@@ -1,6 +1,7 @@
 //! What is emitted is parsed as the same; and no bytes make a parser panic.
 
 use proptest::prelude::*;
+use wire::ipv4::{ECN_CE, ECN_NOT_ECT, mark_congestion};
 use wire::{
     ArpRepr, EthernetRepr, EthernetView, IcmpRepr, IcmpView, Ipv4Repr, Ipv4View, Sum, TcpOptions,
     TcpRepr, TcpView, UdpRepr, UdpView, WireError, copy_and_sum,
@@ -36,6 +37,12 @@ proptest! {
         prop_assert_eq!(Ipv4Repr::from_view(&view), repr);
         prop_assert_eq!(view.payload().len(), repr.payload_len);
         prop_assert_eq!(view.dscp() << 2 | view.ecn(), repr.dscp_ecn);
+        let (takes_marks, mut marked) = (view.ecn() != ECN_NOT_ECT, packet.clone());
+        prop_assert_eq!(mark_congestion(&mut marked), takes_marks);
+        let view = Ipv4View::parse(&marked).expect("as long as before");
+        prop_assert!(view.verify_checksum());
+        prop_assert_eq!(view.ecn(), if takes_marks { ECN_CE } else { ECN_NOT_ECT });
+        prop_assert_eq!(view.dscp() << 2, repr.dscp_ecn & 0xfc);
         prop_assert!(!view.is_fragment() && view.options().is_empty());
         // Whatever bit of the header changes, either a length does not hold or the checksum shows it.
         packet[flip / 8] ^= 1 << (flip % 8);

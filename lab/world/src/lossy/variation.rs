@@ -6,7 +6,7 @@ use dataplane::{
     ClassError, Classes, ConservingConfig, ElasticConfig, MigrationConfig, Mistake, ReadySetConfig,
     ServicePolicy, WhileAway,
 };
-use stack::StackConfig;
+use stack::{Ecn, StackConfig};
 use wire::{Ipv4Addr, MacAddr};
 
 use crate::dice::Dice;
@@ -148,6 +148,14 @@ fn host(number: u8, cores: u8, dice: &mut Dice) -> HostConfig {
         cycle: (Duration::from_nanos(300), Duration::from_micros(slowest)),
         ..plain_host(number)
     }
+}
+
+/// Congestion control and marks, drawn apart.
+fn control(host: &mut HostConfig, dice: &mut Dice) {
+    use stack::CongestionAlgorithm::{Cubic, Dctcp, NewReno};
+    let any = |dice: &mut Dice| dice.between(0, 2) as usize;
+    host.stack.congestion = [Cubic, NewReno, Dctcp][any(dice)];
+    host.stack.ecn = [Ecn::Off, Ecn::Accept, Ecn::Ask][any(dice)];
 }
 
 /// Many tiny segments and a small array of events: what a filled gap makes ready does not fit.
@@ -346,6 +354,10 @@ impl Variation {
         let hold_us = if dice.chance(0.25) { dice.spread(10, 20_000) } else { 0 };
         if Dice::new(seed, "pressure", 0).chance(0.06) {
             std::iter::once(&mut server).chain(&mut clients).for_each(press);
+        }
+        let mut dice_of_control = Dice::new(seed, "congestion", 0);
+        for host in std::iter::once(&mut server).chain(&mut clients) {
+            control(host, &mut dice_of_control);
         }
         Self {
             server,

@@ -31,6 +31,17 @@ pub(crate) struct Arrival {
     pub at: u32,
 }
 
+/// What says that the path holds less than is sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Cause {
+    /// Acknowledgments name a loss.
+    Loss,
+    /// None came.
+    TimeOut,
+    /// A router marked something (RFC 3168).
+    Mark,
+}
+
 /// log2 of the nanoseconds of a unit of [`Arrival::at`]: about a millisecond.
 pub(crate) const UNIT_SHIFT: u32 = 20;
 
@@ -39,9 +50,11 @@ pub(super) trait CongestionControl: core::fmt::Debug {
     /// Data arrived in congestion avoidance, while the window was in full use. Answers the new window.
     fn avoid(&mut self, window: Window, arrival: Arrival) -> u32;
 
-    /// Something was lost, with `flight` bytes in flight; a time-out told, or acknowledgments did. Answers the new slow
-    /// start threshold.
-    fn reduce(&mut self, window: Window, flight: u32, is_timeout: bool) -> u32;
+    /// The path holds less than is sent, `flight` bytes in flight. Answers the new slow start threshold.
+    fn reduce(&mut self, window: Window, flight: u32, cause: Cause) -> u32;
+
+    /// Data arrived, which was marked on the way or not (RFC 3168). Not asked for each acknowledgment without marks.
+    fn arrived(&mut self, _arrival: Arrival, _is_marked: bool) {}
 
     /// It was not lost: the window is what it was before, `cwnd` bytes.
     fn undo(&mut self, cwnd: u32);

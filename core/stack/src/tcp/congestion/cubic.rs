@@ -1,7 +1,7 @@
 //! CUBIC (RFC 9438): the window grows with the cube of the time since the last loss, flat near the window at which that
 //! loss came and steeper beyond, and never slower than NewReno with the same loss rate would.
 
-use super::control::{Arrival, CongestionControl, UNIT_SHIFT, Window, threshold};
+use super::control::{Arrival, Cause, CongestionControl, UNIT_SHIFT, Window, threshold};
 
 /// The constant C of RFC 9438 §4.1, 0.4 segments a second cubed, in 2^-50 segments a unit cubed: 0.4 * 1.048576e-3^3 * 2^50.
 const C: u64 = 519_229;
@@ -98,12 +98,12 @@ impl CongestionControl for Cubic {
         cwnd + (u64::from(target - cwnd) * acked / u64::from(cwnd.max(1))).min(acked) as u32
     }
 
-    fn reduce(&mut self, window: Window, flight: u32, is_timeout: bool) -> u32 {
+    fn reduce(&mut self, window: Window, flight: u32, cause: Cause) -> u32 {
         let reached = window.cwnd.min(flight.max(window.mss));
         // §4.7, fast convergence: a flow that did not come as far as before leaves room to others.
         self.w_max =
             if reached < self.w_max { (u64::from(reached) * 17 / 20) as u32 } else { reached };
-        if is_timeout {
+        if cause == Cause::TimeOut {
             // §4.8: the path is another one, and the curve begins where slow start ends.
             self.w_max = 0;
         }
@@ -129,7 +129,7 @@ mod tests {
     fn after_loss(from: u32, rtt_ms: u32, seconds: u32) -> Vec<u32> {
         let mut cubic = Cubic::default();
         let window = Window { cwnd: from * MSS, mss: MSS };
-        let mut cwnd = cubic.reduce(window, from * MSS, false);
+        let mut cwnd = cubic.reduce(window, from * MSS, Cause::Loss);
         assert_eq!(cwnd, from * 700);
         let mut windows = Vec::new();
         for round in 0..seconds * 1000 / rtt_ms {
@@ -180,9 +180,9 @@ mod tests {
     fn leaves_room_where_it_does_not_come_as_far() {
         let mut cubic = Cubic::default();
         let window = |cwnd| Window { cwnd, mss: MSS };
-        assert_eq!(cubic.reduce(window(100_000), 100_000, false), 70_000);
+        assert_eq!(cubic.reduce(window(100_000), 100_000, Cause::Loss), 70_000);
         assert_eq!(cubic.w_max, 100_000);
-        cubic.reduce(window(80_000), 80_000, false);
+        cubic.reduce(window(80_000), 80_000, Cause::Loss);
         assert_eq!(cubic.w_max, 68_000);
         cubic.undo(80_000);
         assert_eq!(cubic.w_max, 80_000);

@@ -1,6 +1,6 @@
 //! RFC 5681 §3.1: a segment more for each window that arrives, half of what is in flight after a loss.
 
-use super::control::{Arrival, CongestionControl, Window, threshold};
+use super::control::{Arrival, Cause, CongestionControl, Window, threshold};
 
 /// See the module's comment. Remembers nothing.
 #[derive(Debug)]
@@ -12,7 +12,7 @@ impl CongestionControl for NewReno {
         cwnd + (more as u32).clamp(1, mss)
     }
 
-    fn reduce(&mut self, window: Window, flight: u32, _is_timeout: bool) -> u32 {
+    fn reduce(&mut self, window: Window, flight: u32, _cause: Cause) -> u32 {
         threshold(flight / 2, window.mss)
     }
 

@@ -11,13 +11,15 @@ pub struct Open {
     pub window_scale: Option<u8>,
     pub timestamp: Option<u32>,
     pub sack: bool,
+    pub ecn: bool,
     pub window: u16,
 }
 
 impl Default for Open {
     /// No options but the MSS: the sequence numbers of a script are then easy to follow.
     fn default() -> Self {
-        Self { mss: Some(1460), window_scale: None, timestamp: None, sack: false, window: 65_535 }
+        let (mss, window_scale, timestamp, window) = (Some(1460), None, None, 65_535);
+        Self { mss, window_scale, timestamp, sack: false, ecn: false, window }
     }
 }
 
@@ -79,6 +81,7 @@ impl Peer {
             stream_offset: (seq as usize).wrapping_sub(1) % 251,
             ttl: 64,
             dscp: 0,
+            ecn: 0,
         }
     }
 
@@ -98,7 +101,8 @@ impl Peer {
 
     /// The SYN.
     pub fn syn(&self) -> Seg {
-        let mut syn = self.seg(0, 0).flags("S").options(self.open.options());
+        let flags = if self.open.ecn { "SEW" } else { "S" };
+        let mut syn = self.seg(0, 0).flags(flags).options(self.open.options());
         syn.ack = SeqNumber(0);
         syn.window = self.open.window;
         syn
@@ -110,6 +114,8 @@ impl Peer {
             ('S', TcpFlags::SYN),
             ('F', TcpFlags::FIN),
             ('R', TcpFlags::RST),
+            ('E', TcpFlags::ECE),
+            ('W', TcpFlags::CWR),
             ('.', TcpFlags::ACK),
         ]
         .into_iter()

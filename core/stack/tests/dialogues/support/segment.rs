@@ -1,5 +1,6 @@
 //! Frames in and out: built with `wire`, and decoded with every checksum verified.
 
+use wire::ipv4::ECN_CE;
 use wire::{
     ArpRepr, Endpoint, EtherType, EthernetRepr, EthernetView, IcmpRepr, IcmpView, Ipv4Addr,
     Ipv4Repr, Ipv4View, MacAddr, Protocol, SeqNumber, Sum, TcpFlags, TcpOptions, TcpRepr, TcpView,
@@ -24,10 +25,18 @@ pub struct Seg {
     /// Of a segment of the stack, its packet's time to live and codepoint.
     pub ttl: u8,
     pub dscp: u8,
+    /// The packet's codepoint (RFC 3168 §5).
+    pub ecn: u8,
 }
 
 impl Seg {
-    /// Replaces the flags: letters of `S F R P U .` (the dot is ACK).
+    /// Was marked on the way.
+    pub fn marked(mut self) -> Self {
+        self.ecn = ECN_CE;
+        self
+    }
+
+    /// Replaces the flags: letters of `S F R P U E W .` (the dot is ACK, E is ECE, W is CWR).
     pub fn flags(mut self, letters: &str) -> Self {
         self.flags = letters.chars().fold(TcpFlags::NONE, |flags, letter| {
             flags.union(match letter {
@@ -36,6 +45,8 @@ impl Seg {
                 'R' => TcpFlags::RST,
                 'P' => TcpFlags::PSH,
                 'U' => TcpFlags::URG,
+                'E' => TcpFlags::ECE,
+                'W' => TcpFlags::CWR,
                 '.' => TcpFlags::ACK,
                 other => panic!("no flag is called {other}"),
             })
@@ -82,7 +93,8 @@ impl Seg {
         let (src, dst) = (self.src.addr, self.dst.addr);
         repr.emit(&mut bytes, src, dst, self.payload.len(), Sum::of(&self.payload));
         bytes.extend_from_slice(&self.payload);
-        ip_frame(src, dst, Protocol::TCP, &bytes)
+        let ip = Ipv4Repr::new(src, dst, Protocol::TCP, bytes.len());
+        packet_frame(Ipv4Repr { dscp_ecn: self.ecn, ..ip }, &bytes)
     }
 }
 
@@ -96,18 +108,12 @@ pub fn ethernet_frame(dst: MacAddr, ethertype: EtherType, payload: &[u8]) -> Vec
 
 /// An IPv4 packet in a frame to the stack.
 pub fn ip_frame(src: Ipv4Addr, dst: Ipv4Addr, protocol: Protocol, payload: &[u8]) -> Vec<u8> {
+    packet_frame(Ipv4Repr::new(src, dst, protocol, payload.len()), payload)
+}
+
+fn packet_frame(repr: Ipv4Repr, payload: &[u8]) -> Vec<u8> {
     let mut packet = vec![0; Ipv4Repr::HEADER_LEN];
-    let repr = Ipv4Repr {
-        src,
-        dst,
-        protocol,
-        ttl: 64,
-        ident: 7,
-        dscp_ecn: 0,
-        dont_fragment: true,
-        payload_len: payload.len(),
-    };
-    repr.emit(&mut packet);
+    Ipv4Repr { ident: 7, ..repr }.emit(&mut packet);
     packet.extend_from_slice(payload);
     ethernet_frame(STACK_MAC, EtherType::IPV4, &packet)
 }
@@ -177,6 +183,7 @@ pub fn decode(frame: &[u8], mtu: usize) -> Out {
                 stream_offset: 0,
                 ttl: ip.ttl(),
                 dscp: ip.dscp(),
+                ecn: ip.ecn(),
             })
         }
         Protocol::UDP => {
