@@ -36,6 +36,8 @@ pub(crate) struct Congestion {
     pub ssthresh: u32,
     /// What had been sent when the window last shrank for a mark: until it is acknowledged marks are of before.
     slowed_until: Option<SeqNumber>,
+    /// When the next new segment may go, in nanoseconds (`pacing`).
+    pub paced_ns: u64,
     algorithm: Algorithm,
     slow_start: HyStart,
 }
@@ -56,7 +58,7 @@ impl Congestion {
             CongestionAlgorithm::Dctcp => Algorithm::Dctcp(Dctcp::default()),
         };
         let (slowed_until, slow_start) = (None, HyStart::default());
-        Self { ssthresh: u32::MAX, slowed_until, algorithm, slow_start }
+        Self { ssthresh: u32::MAX, slowed_until, paced_ns: 0, algorithm, slow_start }
     }
 
     fn control(&mut self) -> &mut dyn CongestionControl {

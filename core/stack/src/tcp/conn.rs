@@ -116,8 +116,10 @@ impl Flags {
     pub const PROBE: Self = Self(1 << 24);
     /// `rtx_at` is when segments that others overtook count as lost (RFC 8985 §6.2, step 5).
     pub const REORDER_TIMER: Self = Self(1 << 25);
+    /// `rtx_at` is when the next new segment may go (`pacing`).
+    pub const PACED: Self = Self(1 << 31);
     /// What `rtx_at` may be for before the retransmission timer.
-    pub const EARLY: Self = Self::PROBE.and(Self::REORDER_TIMER);
+    pub const EARLY: Self = Self::PROBE.and(Self::REORDER_TIMER).and(Self::PACED);
     /// The path has been seen to reorder segments (RFC 8985 §6.2, step 3).
     pub const REORDERS: Self = Self(1 << 26);
     /// A segment came in this batch that had come before: the next acknowledgment says which (RFC 2883).

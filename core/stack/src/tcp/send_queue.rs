@@ -10,7 +10,7 @@ use super::conn::{Cold, Conn, Flags, MAX_LISTED, Place};
 use super::output::{note_pending, sequence_len, transmit};
 use super::recovery::Probe;
 use super::scoreboard::{End, MAX_SEGMENTS, trim};
-use super::{loss, spurious};
+use super::{loss, pacing, spurious};
 use crate::context::{Context, Shares};
 
 /// What is noted about a new segment at the end of the send queue.
@@ -42,12 +42,15 @@ pub(crate) fn enqueue(
     conn.snd_end += len;
     note_pending(conn, place, ctx);
     let fits = conn.flight() + len <= conn.cwnd.min(conn.snd_wnd) || flags.contains(TcpFlags::SYN);
-    let waits = conn.flags.has(Flags::UNSENT.and(Flags::TRACKED)) || conn.listed >= MAX_LISTED;
+    let waits = conn.flags.has(Flags::UNSENT.and(Flags::TRACKED))
+        || conn.listed >= MAX_LISTED
+        || pacing::due_ns(conn, cold, ctx).is_some();
     if waits || !fits || meta.len > conn.mss {
         return keep_back(conn, cold, mbuf, meta, ctx);
     }
     let mut retained = mbuf.retain(meta);
     if transmit(conn, cold, &mut retained, ctx).is_ok() {
+        pacing::note_sent(conn, cold, len, ctx);
         conn.snd_nxt += len;
         conn.listed += 1;
         conn.sent.push(retained);
@@ -152,7 +155,7 @@ fn send_waiting(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) {
             }
             continue;
         }
-        if is_crowded(conn, cold, ctx) {
+        if is_crowded(conn, cold, ctx) || pacing::due_ns(conn, cold, ctx).is_some() {
             return;
         }
         fill_front(conn, cold, room, ctx);
@@ -171,6 +174,7 @@ fn send_front(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) -> bool {
         return false;
     }
     let len = sequence_len(&retained.meta());
+    pacing::note_sent(conn, cold, len, ctx);
     conn.snd_nxt += len;
     if conn.listed >= MAX_LISTED {
         loss::track(conn, cold);
@@ -355,7 +359,9 @@ pub(crate) fn waits_for_the_device(conn: &Conn, cold: &Cold, ctx: &Context<'_>) 
     }
     let piece = |meta: &TxMeta| sequence_len(meta).min(conn.mss as u32);
     let fits = |meta: TxMeta| piece(&meta) <= send_room(conn, cold, &meta);
-    !is_crowded(conn, cold, ctx) && cold.unsent.front().is_some_and(fits)
+    !is_crowded(conn, cold, ctx)
+        && pacing::due_ns(conn, cold, ctx).is_none()
+        && cold.unsent.front().is_some_and(fits)
 }
 
 /// Sequence space that the windows leave for a segment. A SYN goes before there are any.

@@ -8,7 +8,7 @@ use super::group::FlowGroup;
 use super::output::{arm_retransmission, bare_seq, note_pending, send_bare};
 use super::rtt::rto_ticks;
 use super::send_queue::{pump, waits_for_the_device};
-use super::{loss, tail};
+use super::{loss, pacing, tail};
 use crate::context::{Context, STAMP_SHIFT};
 use crate::wheel::tick_of;
 
@@ -28,7 +28,8 @@ fn probe_if_stuck(conn: &mut Conn, ctx: &mut Context<'_>) {
     }
 }
 
-/// Chooses what the retransmission timer is for: segments that others overtook, a tail loss probe, or a time-out.
+/// Chooses what the retransmission timer is for: segments that wait for their turn, segments that others overtook, a tail
+/// loss probe, or a time-out.
 fn choose_timer(conn: &mut Conn, cold: &Cold, ctx: &Context<'_>) {
     if !conn.flags.has(Flags::RTX_ARMED) || conn.flags.has(Flags::PERSIST) {
         return;
@@ -50,14 +51,18 @@ fn choose_timer(conn: &mut Conn, cold: &Cold, ctx: &Context<'_>) {
     let late_at_ns = cold.recovery.as_ref().and_then(|recovery| recovery.late_at_ns);
     let newest_ns = loss::newest_at_ns(conn, cold);
     let runs = conn.flags.has(Flags::PROBE) && newest_ns != Some(ctx.now.as_nanos());
-    let (kind, at) = if let Some(late_at_ns) = late_at_ns {
-        (Flags::REORDER_TIMER, tick_of(Instant::from_nanos(late_at_ns)) as u32 + 1)
-    } else if let Some(ticks) = tail::due_in(conn, cold, ctx) {
-        // RFC 8985 §7.2: anew with each new segment, and no later than the time-out.
-        (Flags::PROBE, if runs { conn.rtx_at } else { now.wrapping_add(ticks) })
-    } else {
-        (Flags::default(), time_out)
-    };
+    let paced_ns = pacing::due_ns(conn, cold, ctx).filter(|_| conn.flags.has(Flags::UNSENT));
+    let (kind, at) =
+        if let Some(paced_ns) = paced_ns.filter(|&at| late_at_ns.is_none_or(|late| at < late)) {
+            (Flags::PACED, tick_of(Instant::from_nanos(paced_ns)) as u32 + 1)
+        } else if let Some(late_at_ns) = late_at_ns {
+            (Flags::REORDER_TIMER, tick_of(Instant::from_nanos(late_at_ns)) as u32 + 1)
+        } else if let Some(ticks) = tail::due_in(conn, cold, ctx) {
+            // RFC 8985 §7.2: anew with each new segment, and no later than the time-out.
+            (Flags::PROBE, if runs { conn.rtx_at } else { now.wrapping_add(ticks) })
+        } else {
+            (Flags::default(), time_out)
+        };
     conn.flags.clear(Flags::EARLY);
     if time_out.wrapping_sub(at) as i32 > 0 {
         conn.flags.set(kind);
@@ -101,7 +106,8 @@ pub(crate) fn flush(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
     let (place, conn, cold) = group.at(slot);
     conn.flags.clear(Flags::PENDING);
     let is_long = conn.flight() > u32::from(conn.mss);
-    if is_long || conn.flags.has(Flags::TRACKED.and(Flags::PROBE)) {
+    const OTHERS: Flags = Flags::TRACKED.and(Flags::UNSENT).and(Flags::PROBE).and(Flags::PACED);
+    if is_long || conn.flags.has(OTHERS) {
         choose_timer(conn, cold, ctx);
     }
     if is_settled(conn, Flags::EARLY.and(Flags::TRACKED), ctx) {

@@ -43,6 +43,12 @@ pub(crate) fn fire(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
                 close::send_fin(group, slot, ctx);
             }
             _ if flags.has(Flags::PERSIST) => probe(group, slot, ctx),
+            _ if flags.has(Flags::PACED) => {
+                let (place, conn, cold) = group.at(slot);
+                // Step 6 reckons when the others are due.
+                conn.flags.set(Flags::RTX_ARMED.and(Flags::PACED));
+                send_queue::pump(place, conn, cold, ctx);
+            }
             _ if flags.has(Flags::EARLY) => {
                 let (place, conn, cold) = group.at(slot);
                 match flags.has(Flags::PROBE) {

@@ -218,7 +218,11 @@ fn a_recovery_that_was_not_needed_is_undone() {
 fn sendable(world: &mut World, peer: &Peer) -> usize {
     world.send(12 * MSS as usize);
     world.told();
-    numbers(world, peer).len()
+    // As many as an initial window has at once, and the others at the window's pace.
+    let at_once = numbers(world, peer).len();
+    assert!(at_once <= 10, "{at_once}");
+    world.pass(ms(5));
+    at_once + numbers(world, peer).len()
 }
 
 /// RFC 8985 §7: the last segments of a flight are lost. What arrives in answer to a probe shows what is missing.

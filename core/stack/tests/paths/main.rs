@@ -74,6 +74,19 @@ fn marks_take_the_place_of_losses() {
     }
 }
 
+/// What the window lets go at once is spread over the round trip: the queue of a path that is not full stays short, also in
+/// slow start, which doubles the window.
+#[test]
+fn slow_start_fills_no_queue_before_the_path_is_full() {
+    for delay in [ms(5), ms(20)] {
+        let path = Path::new(1, delay);
+        let window = (path.queue / 2) as u32;
+        let outcome = transfer(20 * MB, CongestionAlgorithm::Cubic, Path { window, ..path });
+        assert!(outcome.queue_most < 40_000, "{delay:?}: {outcome:?}");
+        assert!(outcome.share > 0.35, "{delay:?}: {outcome:?}");
+    }
+}
+
 /// DCTCP keeps the queue at the threshold at which the hop marks, and the path full (RFC 8257 §1).
 #[test]
 fn dctcp_keeps_queues_short_and_paths_full() {

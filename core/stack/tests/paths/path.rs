@@ -29,6 +29,8 @@ pub struct Path {
     pub lose_last: u32,
     /// Bytes in the queue from which on the hop marks packets (RFC 3168), where their sender takes marks.
     pub mark: Option<u64>,
+    /// The receive window of the ends.
+    pub window: u32,
 }
 
 impl Path {
@@ -36,8 +38,8 @@ impl Path {
     pub fn new(seed: u64, delay: Duration) -> Self {
         let rate = 200_000_000;
         let queue = (2 * delay.as_nanos() as u64 * (rate / 8) / 1_000_000_000).max(100_000);
-        let (loss, reorder, burst, lose_last, mark) = (0.0, 0.0, 0.0, 0, None);
-        Self { seed, rate, delay, queue, loss, reorder, burst, lose_last, mark }
+        let (loss, reorder, burst, lose_last, mark, window) = (0.0, 0.0, 0.0, 0, None, 16 << 20);
+        Self { seed, rate, delay, queue, loss, reorder, burst, lose_last, mark, window }
     }
 }
 

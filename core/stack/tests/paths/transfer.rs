@@ -31,6 +31,7 @@ pub struct Outcome {
     /// Windows that marks shrank, and the 99th percentile of the bytes in the queue of the data.
     pub marked: u64,
     pub queue_p99: u64,
+    pub queue_most: u64,
 }
 
 struct Host {
@@ -50,12 +51,18 @@ fn address(host: u8) -> (Ipv4Addr, MacAddr) {
 }
 
 impl Host {
-    fn new([own, other]: [u8; 2], algorithm: CongestionAlgorithm, ecn: Ecn, now: Instant) -> Self {
+    fn new(
+        [own, other]: [u8; 2],
+        algorithm: CongestionAlgorithm,
+        path: Path,
+        now: Instant,
+    ) -> Self {
         let ((ip, mac), (far_ip, far_mac)) = (address(own), address(other));
         let mut config = StackConfig::new(ip, 24, mac);
         config.tcp_listen = vec![PORT];
-        (config.congestion, config.ecn) = (algorithm, ecn);
-        config.receive_window_bytes = 16 << 20;
+        config.congestion = algorithm;
+        config.ecn = if path.mark.is_some() { Ecn::Ask } else { Ecn::Off };
+        config.receive_window_bytes = path.window;
         config.neighbors = vec![(far_ip, far_mac)];
         let secrets = Secrets {
             rss_key: wire::MICROSOFT_KEY,
@@ -146,8 +153,7 @@ impl Host {
 pub fn transfer(bytes: u64, algorithm: CongestionAlgorithm, path: Path) -> Outcome {
     let begin = Instant::from_millis(1_000);
     let mut now = begin;
-    let ecn = if path.mark.is_some() { Ecn::Ask } else { Ecn::Off };
-    let mut hosts = [[1, 2], [2, 1]].map(|ends| Host::new(ends, algorithm, ecn, now));
+    let mut hosts = [[1, 2], [2, 1]].map(|ends| Host::new(ends, algorithm, path, now));
     let mut links = [Link::new(path, 0), Link::new(path, 1)];
     hosts[0].left = bytes;
     let segments = bytes.div_ceil(MSS as u64);
@@ -201,5 +207,6 @@ pub fn transfer(bytes: u64, algorithm: CongestionAlgorithm, path: Path) -> Outco
         spurious: stats.tcp_spurious_recoveries + stats.tcp_spurious_timeouts,
         marked: stats.tcp_marked_windows,
         queue_p99: found[found.len() * 99 / 100],
+        queue_most: found[found.len() - 1],
     }
 }
