@@ -6,7 +6,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, big_endian::U16};
 
-use crate::{Sum, WireError};
+use crate::{Endpoint, Ipv4Addr, Protocol, SeqNumber, Sum, WireError};
 
 /// The header as it lies in the message: type, code, checksum and four bytes whose meaning the type gives.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -197,5 +197,41 @@ impl<'a> IcmpView<'a> {
     #[inline]
     pub fn data(&self) -> &'a [u8] {
         self.data
+    }
+}
+
+/// The TCP segment that an error quotes, as far as every router quotes it: the IP header and eight bytes (RFC 792).
+#[derive(Debug, Copy, Clone, PartialEq, Eq)]
+pub struct QuotedTcp {
+    /// Its sender, to which the error is addressed.
+    pub src: Endpoint,
+    /// Its receiver.
+    pub dst: Endpoint,
+    /// Its first sequence number.
+    pub seq: SeqNumber,
+}
+
+impl QuotedTcp {
+    /// Reads an error's data; `None` where that is not the begin of a TCP segment over IPv4. The quoted checksums are not
+    /// verified: routers have changed the header, and the quoted packet ends early.
+    pub fn parse(data: &[u8]) -> Option<Self> {
+        let (first, protocol) = (*data.first()?, *data.get(9)?);
+        let fragment_offset = u16::from_be_bytes([*data.get(6)?, *data.get(7)?]) & 0x1fff;
+        let header_len = usize::from(first & 0xf) * 4;
+        if first >> 4 != 4
+            || header_len < 20
+            || Protocol(protocol) != Protocol::TCP
+            || fragment_offset != 0
+        {
+            return None;
+        }
+        let word = |at: usize| data.get(at..at + 4)?.try_into().ok().map(u32::from_be_bytes);
+        let (src, dst) = (Ipv4Addr::from_bits(word(12)?), Ipv4Addr::from_bits(word(16)?));
+        let (ports, seq) = (word(header_len)?, SeqNumber(word(header_len + 4)?));
+        Some(Self {
+            src: Endpoint::new(src, (ports >> 16) as u16),
+            dst: Endpoint::new(dst, ports as u16),
+            seq,
+        })
     }
 }

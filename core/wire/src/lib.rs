@@ -57,7 +57,7 @@ pub use established::{
 };
 pub use ethernet::{EtherType, EthernetRepr, EthernetView};
 pub use flow::FlowKey;
-pub use icmp::{IcmpRepr, IcmpView, TimeExceededCode, UnreachableCode};
+pub use icmp::{IcmpRepr, IcmpView, QuotedTcp, TimeExceededCode, UnreachableCode};
 pub use ipv4::{Ipv4Repr, Ipv4View, Protocol, pseudo_header_sum};
 pub use long_segment::LongSegment;
 pub use tcp::{SeqNumber, TcpFlags, TcpRepr, TcpView};

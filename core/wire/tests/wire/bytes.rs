@@ -3,9 +3,9 @@
 use wire::ipv4::{ECN_ECT_0, ECN_NOT_ECT};
 use wire::{
     ArpOperation, ArpRepr, Endpoint, EtherType, EthernetRepr, EthernetView, IcmpRepr, IcmpView,
-    Ipv4Addr, Ipv4Repr, Ipv4View, MacAddr, Protocol, SackBlocks, SeqNumber, Sum, TcpFlags,
-    TcpOptions, TcpRepr, TcpView, TimeExceededCode, Timestamp, UdpRepr, UdpView, UnreachableCode,
-    WireError,
+    Ipv4Addr, Ipv4Repr, Ipv4View, MacAddr, Protocol, QuotedTcp, SackBlocks, SeqNumber, Sum,
+    TcpFlags, TcpOptions, TcpRepr, TcpView, TimeExceededCode, Timestamp, UdpRepr, UdpView,
+    UnreachableCode, WireError,
 };
 
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
@@ -307,6 +307,32 @@ fn icmp_echo_and_errors() {
     let redirect = IcmpRepr::Other { kind: 5, code: 1, rest: 0x0a00_0003 };
     let timestamp = IcmpRepr::Other { kind: 13, code: 0, rest: 0 };
     assert!(redirect.is_error() && !timestamp.is_error());
+}
+
+/// The begin of a TCP segment, with IP options and without, and nothing else.
+#[test]
+fn icmp_errors_quote_segments() {
+    let mut quoted = vec![0x45, 0, 5, 0xdc, 0, 0, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 1, 10, 0, 0, 2];
+    quoted.extend([0, 80, 0x12, 0x34, 0xff, 0, 0, 1]);
+    let expected = QuotedTcp {
+        src: Endpoint::new(Ipv4Addr::new(10, 0, 0, 1), 80),
+        dst: Endpoint::new(Ipv4Addr::new(10, 0, 0, 2), 0x1234),
+        seq: SeqNumber(0xff00_0001),
+    };
+    assert_eq!(QuotedTcp::parse(&quoted), Some(expected));
+    let mut optional = quoted.clone();
+    optional[0] = 0x46;
+    optional.splice(20..20, [1; 4]);
+    assert_eq!(QuotedTcp::parse(&optional), Some(expected));
+    for len in 0..quoted.len() {
+        assert_eq!(QuotedTcp::parse(&quoted[..len]), None, "{len} bytes");
+    }
+    // Version 6, a short header, a later fragment, UDP.
+    for (at, byte) in [(0, 0x65), (0, 0x44), (7, 1), (9, 17)] {
+        let mut other = quoted.clone();
+        other[at] = byte;
+        assert_eq!(QuotedTcp::parse(&other), None, "{byte} at {at}");
+    }
 }
 
 #[test]

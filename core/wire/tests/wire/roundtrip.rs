@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use wire::ipv4::{ECN_CE, ECN_NOT_ECT, mark_congestion};
 use wire::{
-    ArpRepr, EthernetRepr, EthernetView, IcmpRepr, IcmpView, Ipv4Repr, Ipv4View, Sum, TcpOptions,
-    TcpRepr, TcpView, UdpRepr, UdpView, WireError, copy_and_sum,
+    ArpRepr, EthernetRepr, EthernetView, IcmpRepr, IcmpView, Ipv4Repr, Ipv4View, QuotedTcp, Sum,
+    TcpOptions, TcpRepr, TcpView, UdpRepr, UdpView, WireError, copy_and_sum,
 };
 
 use crate::strategies::{arp, ethernet, icmp, ip, ipv4, payload, tcp, tcp_options};
@@ -177,7 +177,7 @@ fn read_everything(bytes: &[u8]) {
     }
     if let Ok(view) = IcmpView::parse(bytes) {
         assert_eq!(view.data().len() + IcmpRepr::HEADER_LEN, bytes.len());
-        let _ = view.repr().is_error();
+        let _ = (view.repr().is_error(), QuotedTcp::parse(view.data()));
     }
     let (src, dst) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
     if let Ok(view) = UdpView::parse(bytes) {
