@@ -1,5 +1,5 @@
 //! Answers to strangers: resets, ICMP errors and ICMP echoes, a bounded number of each in a second (RFC 1812 §4.3.2.8,
-//! RFC 4443 §2.4 f).
+//! RFC 4443 §2.4 f), and as many messages about segments that were too big.
 //!
 //! Each kind has its own budget, and of each kind each class of peers. A secret hash that changes every second
 //! decides which peers share a class: a peer that counts its own answers learns nothing of what was answered to
@@ -21,6 +21,8 @@ pub(crate) enum Answer {
     IcmpError,
     /// To an echo request.
     Echo,
+    /// To a router's message that a segment was too big, which is looked at.
+    TooBig,
 }
 
 /// See the module's comment.
@@ -28,12 +30,12 @@ pub(crate) enum Answer {
 pub(crate) struct AnswerBudget {
     second: u64,
     /// Answers given in `second`, by kind and class.
-    given: [[u32; CLASSES]; 3],
+    given: [[u32; CLASSES]; 4],
 }
 
 impl Default for AnswerBudget {
     fn default() -> Self {
-        Self { second: u64::MAX, given: [[0; CLASSES]; 3] }
+        Self { second: u64::MAX, given: [[0; CLASSES]; 4] }
     }
 }
 

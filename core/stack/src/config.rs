@@ -76,7 +76,8 @@ pub struct StackConfig {
     /// Received checksums need not be verified: the device has done it.
     pub rx_checksums_verified: bool,
     /// Resets that answer segments of no connection, per second and core, to the peers of one of 256 classes; as many ICMP
-    /// errors and as many ICMP echoes (RFC 1812 §4.3.2.8). A secret hash classes the peers.
+    /// errors and as many ICMP echoes (RFC 1812 §4.3.2.8), and as many messages that a segment was too big are looked at. A
+    /// secret hash classes the peers.
     pub answers_per_second: u32,
     /// The key of the hash before the device's indirection table, where it has one: flow groups are its entries
     /// then. `None`: a secret one (`Secrets`), and frames may come anywhere.

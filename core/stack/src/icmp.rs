@@ -1,4 +1,5 @@
-//! ICMP (RFC 792, RFC 1122 §3.2.2): answers echo requests, reports what cannot be delivered.
+//! ICMP (RFC 792, RFC 1122 §3.2.2): answers echo requests, reports what cannot be delivered. `tcp::too_big` has the errors
+//! that change what is sent.
 
 use mem::Mbuf;
 use wire::{IcmpRepr, IcmpView, Ipv4Addr, Protocol, UnreachableCode, copy_and_sum};

@@ -10,8 +10,8 @@ use mem::Mbuf;
 use wire::ipv4::ECN_CE;
 use wire::{
     ESTABLISHED_HEADERS_LEN, Endpoint, EstablishedHeaders, EstablishedView, EtherType,
-    EthernetRepr, EthernetView, FlowKey, Ipv4Addr, Ipv4View, Protocol, SackBlocks, TcpFlags,
-    TcpOptions, TcpView, WireError,
+    EthernetRepr, EthernetView, FlowKey, IcmpRepr, IcmpView, Ipv4Addr, Ipv4View, Protocol,
+    QuotedTcp, SackBlocks, TcpFlags, TcpOptions, TcpView, UnreachableCode, WireError,
 };
 
 use crate::context::LINK_AND_IP;
@@ -19,6 +19,7 @@ use crate::group_set::GroupSet;
 use crate::shared::Shared;
 use crate::stats::StackStats;
 use crate::tcp::fields::{Segment, SynOptions};
+use crate::tcp::too_big::Message;
 
 /// What the first pass found in a frame.
 #[derive(Clone, Copy, Debug)]
@@ -34,9 +35,11 @@ pub(crate) enum Parsed {
     Icmp { at: u16, len: u16, src: Ipv4Addr },
     /// As above.
     Udp { at: u16, len: u16, src: Ipv4Addr },
+    /// A router's message about a segment of ours.
+    TooBig(Message),
     /// A packet of a protocol that we do not speak.
     UnknownProtocol { src: Ipv4Addr },
-    /// A TCP segment of a flow group that is not here.
+    /// A TCP segment of a flow group that is not here, or a message about one.
     Elsewhere(Away),
     /// Nothing for us; counted.
     Drop,
@@ -157,9 +160,32 @@ fn parse_link(
             parse_tcp(mbuf, bytes, (src, is_marked), here, verified, shared)
         }
         Protocol::UDP => Ok(Parsed::Udp { at, len, src }),
-        Protocol::ICMP => Ok(Parsed::Icmp { at, len, src }),
+        Protocol::ICMP => {
+            Ok(too_big(ip.payload(), here, shared).unwrap_or(Parsed::Icmp { at, len, src }))
+        }
         _ => Ok(Parsed::UnknownProtocol { src }),
     }
+}
+
+/// A router's message that a segment of ours was too big (RFC 1191 §4). The device steers it by the router's address; it
+/// belongs to the flow group of the connection.
+#[cold]
+fn too_big(message: &[u8], here: GroupSet, shared: &Shared) -> Option<Parsed> {
+    const CODE: UnreachableCode = UnreachableCode::FRAGMENTATION_NEEDED;
+    // `icmp::arrive` counts what is wrong with any other.
+    let view = IcmpView::parse(message).ok()?;
+    let IcmpRepr::DestUnreachable { code: CODE, next_hop_mtu } = view.repr() else { return None };
+    let quoted = QuotedTcp::parse(view.data())?;
+    if quoted.src.addr != shared.config.address {
+        return None;
+    }
+    let flow = FlowKey::new(quoted.dst, quoted.src.port);
+    let hash = shared.hash_of(flow);
+    let group = Shared::group_of(hash);
+    Some(match here.has(group) {
+        true => Parsed::TooBig(Message { hash, flow, seq: quoted.seq, mtu: next_hop_mtu }),
+        false => Parsed::Elsewhere(Away { home: shared.home_of(group), group }),
+    })
 }
 
 /// Sources that no honest packet has (RFC 1122 §3.2.1.3).

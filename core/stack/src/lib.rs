@@ -18,7 +18,7 @@
 //! [`Stack::take_in`].
 //!
 //! IPv4, ARP, ICMP, UDP and TCP; each mechanism has its file. Not implemented: IPv6, fragments,
-//! path MTU discovery, accurate ECN.
+//! path MTU discovery for UDP, accurate ECN.
 #![no_std]
 extern crate alloc;
 

@@ -20,7 +20,7 @@ use crate::shared::{FLOW_GROUPS, Shared};
 use crate::stats::StackStats;
 use crate::tcp::conn::Place;
 use crate::tcp::group::FlowGroup;
-use crate::tcp::{close, half_open, predicted, receive, reset, segment, settle, timers};
+use crate::tcp::{close, half_open, predicted, receive, reset, segment, settle, timers, too_big};
 use crate::wheel::{Entry, TICK_SHIFT, tick_of};
 use crate::{again, arp, icmp, udp};
 
@@ -479,6 +479,12 @@ fn other(groups: &mut Groups, found: &Parsed, mbuf: Mbuf, ctx: &mut Context<'_>)
         Parsed::Arp => arp::arrive(mbuf, ctx),
         Parsed::Icmp { at, len, src } => {
             icmp::arrive(mbuf, at as usize, len as usize, src, ctx);
+        }
+        Parsed::TooBig(ref message) => {
+            ctx.pool.free(mbuf);
+            if let Some(group) = group_mut(groups, Shared::group_of(message.hash)) {
+                too_big::arrive(group, message, ctx);
+            }
         }
         Parsed::Udp { at, len, src } => {
             udp::arrive(mbuf, at as usize, len as usize, src, ctx);

@@ -65,6 +65,10 @@ counters! {
     tcp_spurious_timeouts,
     /// Fast recoveries that were spurious: the segments were late (RFC 3522, RFC 3708).
     tcp_spurious_recoveries,
+    /// Times that a router's message, or time-outs in a row, lowered the size of a connection's segments (RFC 1191).
+    tcp_path_mtu_lowered,
+    /// Segments that tried a larger size (RFC 4821).
+    tcp_path_mtu_probes,
     /// Tail loss probes sent (RFC 8985).
     tcp_tail_probes,
     /// Segments with data that were marked on the way (CE, RFC 3168).
@@ -116,7 +120,8 @@ counters! {
     arp_replies_out,
     /// Packets dropped because the next hop's link address is not known yet.
     unresolved_drops,
-    /// Resets, ICMP errors and ICMP echoes that were not sent, as there had been too many in one second.
+    /// Resets, ICMP errors and ICMP echoes that were not sent, and messages about segments that were too big that were not
+    /// looked at, as there had been too many in one second.
     answers_limited,
     /// Packets not sent for want of packet memory or room towards the NIC.
     tx_dropped,

@@ -38,6 +38,8 @@ pub(crate) struct Congestion {
     slowed_until: Option<SeqNumber>,
     /// When the next new segment may go, in nanoseconds (`pacing`).
     pub paced_ns: u64,
+    /// What that was before time-outs whose reason may be the size of segments (`path_mtu`).
+    pub doubted: Option<u32>,
     algorithm: Algorithm,
     slow_start: HyStart,
 }
@@ -57,8 +59,9 @@ impl Congestion {
             CongestionAlgorithm::Cubic => Algorithm::Cubic(Cubic::default()),
             CongestionAlgorithm::Dctcp => Algorithm::Dctcp(Dctcp::default()),
         };
-        let (slowed_until, slow_start) = (None, HyStart::default());
-        Self { ssthresh: u32::MAX, slowed_until, paced_ns: 0, algorithm, slow_start }
+        let (doubted, slowed_until, slow_start) = (None, None, HyStart::default());
+        let (ssthresh, paced_ns) = (u32::MAX, 0);
+        Self { ssthresh, slowed_until, paced_ns, doubted, algorithm, slow_start }
     }
 
     fn control(&mut self) -> &mut dyn CongestionControl {

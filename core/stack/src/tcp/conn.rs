@@ -284,6 +284,17 @@ impl Conn {
     }
 }
 
+/// What is known of a path that carries less than both ends would take (`path_mtu`), in payload bytes of a segment.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PathMtu {
+    /// What the ends would take; zero: the path carries that, as far as is known.
+    pub full: u16,
+    /// The smallest size that the path did not carry; above `full`: none is known.
+    pub failed: u16,
+    /// When a larger size is tried, in ticks of the timestamp clock.
+    pub try_at: u32,
+}
+
 /// What only unusual segments touch.
 #[derive(Debug, Default)]
 pub struct Cold {
@@ -317,6 +328,7 @@ pub struct Cold {
     pub(crate) reassembly: Option<Box<Reassembly>>,
     /// Segments that were sent, where they are many or some seem to be missing ([`Flags::TRACKED`]).
     pub(crate) recovery: Option<Box<Recovery>>,
+    pub(crate) path_mtu: PathMtu,
     /// What congestion control remembers, once the window has been in full use.
     pub(crate) congestion: Option<Box<Congestion>>,
 }

@@ -15,7 +15,7 @@ use super::rack::{Path, REORDERING_SEGMENTS};
 use super::recovery::Recovery;
 use super::scoreboard::{Acked, Sent};
 use super::tail::{self, Outcome};
-use super::{ecn, spurious};
+use super::{ecn, path_mtu, spurious};
 use crate::context::{Context, STAMP_SHIFT};
 use crate::ticks::UNIT_SHIFT as RTT_SHIFT;
 
@@ -92,6 +92,7 @@ pub(crate) fn untrack(conn: &mut Conn, cold: &mut Cold) {
         .and(Flags::UNDO)
         .and(Flags::FRTO);
     let Some(recovery) = &mut cold.recovery else { return };
+    let waits = recovery.look_at_ns().is_some();
     let board = &mut recovery.board;
     let is_quiet = board.len() <= FEW
         && board.lost() == 0
@@ -99,7 +100,8 @@ pub(crate) fn untrack(conn: &mut Conn, cold: &mut Cold) {
         && recovery.duplicates == 0
         && recovery.undo.is_none()
         && recovery.probe.is_none()
-        && recovery.late_at_ns.is_none()
+        && !waits
+        && recovery.size_probe.is_none()
         && !conn.flags.has(BUSY.and(Flags::REORDER_TIMER));
     if is_quiet {
         while let Some(retained) = board.pop() {
@@ -111,9 +113,14 @@ pub(crate) fn untrack(conn: &mut Conn, cold: &mut Cold) {
     }
 }
 
+/// The smoothed round-trip time in nanoseconds, zero before the first one.
+pub(crate) fn srtt_ns(conn: &Conn) -> u64 {
+    u64::from(conn.srtt_8 / 8) << RTT_SHIFT
+}
+
 fn path(conn: &Conn) -> Path {
     Path {
-        srtt_ns: u64::from(conn.srtt_8 / 8) << RTT_SHIFT,
+        srtt_ns: srtt_ns(conn),
         reorders: conn.flags.has(Flags::REORDERS),
         recovers: conn.flags.has(Flags::RECOVERY.and(Flags::TIMEOUT_RECOVERY)),
     }
@@ -193,11 +200,12 @@ pub(crate) fn acknowledge(
     ctx: &mut Context<'_>,
 ) -> Acked {
     let Some(mut recovery) = cold.recovery.take() else { return Acked::default() };
-    let Recovery { board, rack, .. } = &mut *recovery;
+    let Recovery { board, rack, too_big, .. } = &mut *recovery;
     let (now_ns, mut reorders) = (ctx.now.as_nanos(), false);
     for sent in board.iter().take_while(|sent| sent.end().before_eq(conn.snd_una)) {
         if let Some(at_ns) = sent.at_ns() {
             let is_earlier = echoes_earlier(conn, segment, at_ns, ctx);
+            Recovery::refute(too_big, sent, at_ns);
             reorders |= rack.delivered(sent, path(conn), now_ns, is_earlier);
         }
     }
@@ -230,9 +238,10 @@ fn take_blocks(
     blocks.sort();
     let (mut new, mut reorders, now_ns) = (0, false, ctx.now.as_nanos());
     for &(left, right) in blocks.iter().filter(|block| is_sent(block) && block.0.after_eq(una)) {
-        let Recovery { board, rack, .. } = recovery;
+        let Recovery { board, rack, too_big, .. } = recovery;
         // What is echoed is of the last segment in order, which these are not (RFC 7323 §4.3).
         new += board.sack(left, right, |sent| {
+            Recovery::refute(too_big, sent, sent.at_ns().unwrap_or(0));
             reorders |= rack.delivered(sent, path(conn), now_ns, false);
         });
     }
@@ -282,6 +291,7 @@ pub(crate) fn on_ack(
     }
     count_duplicates(conn, &mut recovery, news);
     let lost = find_losses(conn, &mut recovery, news.advance > 0, ctx);
+    let is_size = path_mtu::on_news(conn, cold, &mut recovery, ctx);
     let mut delivered = news.delivered + sacked;
     if news.is_duplicate && recovery.duplicates > 0 {
         delivered += u32::from(conn.mss);
@@ -301,7 +311,7 @@ pub(crate) fn on_ack(
         leave(conn, &mut recovery);
     } else if conn.flags.has(Flags::RECOVERY) {
         reduce_rate(conn, cold, &mut recovery, delivered, news.advance > 0 && lost == 0);
-    } else if recovery.board.lost() > 0 {
+    } else if recovery.board.lost() > 0 && !is_size {
         enter(conn, cold, &mut recovery, news.flight_before, ctx);
         reduce_rate(conn, cold, &mut recovery, delivered, false);
     } else if grows {
@@ -390,7 +400,8 @@ fn reduce_rate(
 pub(crate) fn on_late(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) {
     let Some(mut recovery) = cold.recovery.take() else { return };
     find_losses(conn, &mut recovery, false, ctx);
-    if recovery.board.lost() > 0 && !path(conn).recovers {
+    let is_size = path_mtu::on_news(conn, cold, &mut recovery, ctx);
+    if recovery.board.lost() > 0 && !path(conn).recovers && !is_size {
         enter(conn, cold, &mut recovery, conn.flight(), ctx);
     }
     if conn.flags.has(Flags::RECOVERY) {
@@ -400,17 +411,18 @@ pub(crate) fn on_late(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) {
 }
 
 /// The retransmission timer fired (RFC 5681 §3.1: loss window of one segment).
-pub(crate) fn on_timeout(conn: &mut Conn, cold: &mut Cold, ctx: &Context<'_>) {
+pub(crate) fn on_timeout(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) {
     let is_open = conn.state.is_synchronized();
     let is_first = cold.retries == 0;
     track(conn, cold);
     let Some(mut recovery) = cold.recovery.take() else { return };
-    if is_open {
+    let is_size = is_open && path_mtu::on_timeout(conn, cold, &mut recovery, ctx);
+    if is_open && !is_size {
         spurious::on_timeout(conn, cold, &mut recovery, ctx);
     }
     // Only the first time-out of a row tells what the path holds (RFC 5681 §3.1, last paragraph), and that of a SYN
     // nothing.
-    if is_first && is_open {
+    if is_first && is_open && !is_size {
         congestion(cold, ctx).reduce(window(conn), conn.flight(), Cause::TimeOut);
         ecn::note_slowed(conn);
     }
@@ -423,7 +435,9 @@ pub(crate) fn on_timeout(conn: &mut Conn, cold: &mut Cold, ctx: &Context<'_>) {
         true => rack.time_out(board, path(conn), ctx.now.as_nanos()),
         false => _ = board.judge(|_| Some(true)),
     }
-    conn.cwnd = recovery.pipe(conn.flight(), conn.mss) + u32::from(conn.mss);
+    if !is_size {
+        conn.cwnd = recovery.pipe(conn.flight(), conn.mss) + u32::from(conn.mss);
+    }
     cold.recovery = Some(recovery);
     recover_again(conn, cold);
 }

@@ -3,15 +3,18 @@
 //! `conn` is the state, `group` owns it and finds it through `table`. `segment` is the arrival of a segment and calls, in the
 //! order of RFC 9293 §3.10.7.4, `ack` (with `rtt` and `loss`), `receive` (with `reassembly`) and `close`. `loss` says what an
 //! acknowledgment or a time-out means for what was sent, with `scoreboard`, `rack`, `tail`, `prr`, `spurious` and
-//! `congestion`. `ecn` reads and writes marks. `listen` (with `half_open`, `handshake` and `cookie`) and `connect` open. `send_queue` decides what is sent, at the pace of `pacing`,
+//! `congestion`; `ecn` reads and writes marks, and `path_mtu`, with the messages of `too_big`, says how large segments are.
+//! `listen` (with `half_open`, `handshake` and `cookie`) and `connect` open. `send_queue` decides what is sent, at the pace of
+//! `pacing`,
 //! `output` (with `announce`) sends it, `reset` what belongs to no connection and what is `owed`; `settle` ends a batch,
 //! `timers` (with `keepalive`) fires; `calls` executes the application's batched system calls. `predicted` is the short way
 //! through `segment`, `ack` and `receive` for the segment that an established connection expects.
 //!
 //! Each file imports only files to its left: `scoreboard` | `rack`, `prr`, `congestion` | `recovery` | `conn`, `fields`,
-//! `owed`, `backlog`, `keepalive` | `handshake`, `rtt`, `ecn` | `spurious`, `tail` | `loss`, `announce`, `pacing` | `group` | `output`, `reset` |
+//! `owed`, `backlog`, `keepalive` | `handshake`, `rtt`, `ecn` | `spurious`, `tail` | `path_mtu` | `loss`, `announce`, `pacing` |
+//! `group` | `output`, `reset` |
 //! `send_queue` | `settle` | `cookie`, `half_open` | `connect`, `listen` | `close`, `ack` | `receive` | `predicted` | `segment`;
-//! beside `segment` stand `timers` and `calls`.
+//! beside `segment` stand `timers`, `calls` and `too_big`.
 
 pub(crate) mod ack;
 pub(crate) mod announce;
@@ -34,6 +37,7 @@ pub(crate) mod loss;
 pub(crate) mod output;
 pub(crate) mod owed;
 pub(crate) mod pacing;
+pub(crate) mod path_mtu;
 pub(crate) mod predicted;
 pub(crate) mod prr;
 pub(crate) mod rack;
@@ -50,3 +54,4 @@ pub(crate) mod spurious;
 pub(crate) mod table;
 pub(crate) mod tail;
 pub(crate) mod timers;
+pub(crate) mod too_big;

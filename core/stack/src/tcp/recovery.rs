@@ -4,7 +4,7 @@ use wire::SeqNumber;
 
 use super::prr::Prr;
 use super::rack::Rack;
-use super::scoreboard::Scoreboard;
+use super::scoreboard::{Scoreboard, Sent};
 
 /// See the module's comment.
 #[derive(Debug, Default)]
@@ -23,6 +23,33 @@ pub(crate) struct Recovery {
     pub probe: Option<Probe>,
     /// When a segment that others overtook counts as lost, in nanoseconds.
     pub late_at_ns: Option<u64>,
+    /// A router's message that waits for confirmation.
+    pub too_big: Option<TooBig>,
+    /// The probe of a larger size, until it is acknowledged or lost.
+    pub size_probe: Option<SizeProbe>,
+}
+
+/// A router's message that a segment of ours was too big (RFC 1191), to be believed once the segment is not acknowledged in
+/// time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct TooBig {
+    /// Where the segment begins.
+    pub seq: SeqNumber,
+    /// When it was sent, in nanoseconds.
+    pub sent_at_ns: u64,
+    /// Payload bytes that the path carries.
+    pub mss: u16,
+    /// When it should have been acknowledged, in nanoseconds.
+    pub due_ns: u64,
+    /// A larger segment that was sent later has arrived.
+    pub is_refuted: bool,
+}
+
+/// A segment of data that is larger than the path is known to carry (RFC 4821 §7).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct SizeProbe {
+    pub seq: SeqNumber,
+    pub end: SeqNumber,
 }
 
 /// What a recovery has changed, to be restored where it was spurious.
@@ -56,6 +83,20 @@ pub(crate) struct Probe {
 }
 
 impl Recovery {
+    /// When the retransmission timer has to look at it before a time-out, in nanoseconds.
+    pub fn look_at_ns(&self) -> Option<u64> {
+        let due_ns = self.too_big.map(|message| message.due_ns);
+        self.late_at_ns.into_iter().chain(due_ns).min()
+    }
+
+    /// A segment has arrived at the peer that was last sent at `at_ns`.
+    pub fn refute(too_big: &mut Option<TooBig>, sent: &Sent, at_ns: u64) {
+        if let Some(message) = too_big {
+            let is_later = at_ns >= message.sent_at_ns && sent.seq.after_eq(message.seq);
+            message.is_refuted |= is_later && sent.payload_len() > message.mss;
+        }
+    }
+
     /// Bytes of a flight that have arrived at a peer that lacks what is before them.
     pub fn arrived(&self, flight: u32, mss: u16) -> u32 {
         if self.duplicates == 0 {

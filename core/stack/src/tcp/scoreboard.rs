@@ -65,6 +65,16 @@ impl Sent {
         self.seq + u32::from(self.len)
     }
 
+    /// Its payload bytes. Reads the chunk.
+    pub fn payload_len(&self) -> u16 {
+        self.retained.payload().len() as u16
+    }
+
+    /// Whether it is lost, and was not sent again.
+    pub fn is_lost(&self) -> bool {
+        self.fate == Fate::Lost
+    }
+
     /// Whether it was sent once.
     pub fn is_first(&self) -> bool {
         self.transmissions == 1
@@ -288,7 +298,46 @@ impl Scoreboard {
 
     /// Whether the oldest segment is lost, and was not sent again.
     pub fn is_oldest_lost(&self) -> bool {
-        self.segments.front().is_some_and(|sent| sent.fate == Fate::Lost)
+        self.segments.front().is_some_and(Sent::is_lost)
+    }
+
+    /// The segment that begins with this sequence number.
+    pub fn find(&self, seq: SeqNumber) -> Option<&Sent> {
+        let index = self.segments.partition_point(|sent| sent.seq.before(seq));
+        self.segments.get(index).filter(|sent| sent.seq == seq)
+    }
+
+    /// Where the first lost segment is, and its payload bytes.
+    pub fn oldest_lost(&self) -> Option<(usize, u16)> {
+        let mut rest = self.segments.iter().enumerate().skip(self.first_lost);
+        let lost = (self.lost > 0).then(|| rest.find(|(_, sent)| sent.is_lost()))?;
+        lost.map(|(index, sent)| (index, sent.payload_len()))
+    }
+
+    /// Where the segment at one end is, and its payload bytes.
+    pub fn at_end(&self, end: End) -> Option<(usize, u16)> {
+        let index = match end {
+            End::Oldest => 0,
+            End::Newest => self.segments.len().saturating_sub(1),
+        };
+        self.segments.get(index).map(|sent| (index, sent.payload_len()))
+    }
+
+    /// Makes two segments of the one at `index`, with the same fate: `cut` takes the first bytes of its payload into a
+    /// segment of their own. Moves at most as many segments as are before it.
+    pub fn split(
+        &mut self,
+        index: usize,
+        cut: impl FnOnce(&mut Retained) -> Option<Retained>,
+    ) -> bool {
+        let Some(sent) = self.segments.get_mut(index) else { return false };
+        let Some(retained) = cut(&mut sent.retained) else { return false };
+        let len = retained.payload().len() as u16;
+        let Sent { at_ns, seq, transmissions, fate, .. } = *sent;
+        (sent.seq, sent.len) = (seq + u32::from(len), sent.len - len);
+        self.segments.insert(index, Sent { retained, at_ns, seq, len, transmissions, fate });
+        self.sacked_segments += u32::from(fate == Fate::Sacked);
+        true
     }
 
     /// Has `part` answer another chunk with the same bytes for each.
@@ -355,10 +404,7 @@ impl Scoreboard {
         end: End,
         send: impl FnOnce(&mut Retained) -> Option<u64>,
     ) -> bool {
-        let index = match end {
-            End::Oldest => 0,
-            End::Newest => self.segments.len().saturating_sub(1),
-        };
+        let Some((index, _)) = self.at_end(end) else { return false };
         let Some(sent) = self.segments.get_mut(index) else { return false };
         let Some(at_ns) = send(&mut sent.retained) else { return false };
         sent.transmissions = sent.transmissions.saturating_add(1);
@@ -426,7 +472,7 @@ mod tests {
         /// Whatever happens in whatever order, the sums are those of the segments, what is lost is found, and all memory
         /// comes back.
         #[test]
-        fn counts_what_it_holds(steps in prop::collection::vec((0..6u8, 0..400u32, 0..80u32), 1..60)) {
+        fn counts_what_it_holds(steps in prop::collection::vec((0..7u8, 0..400u32, 0..80u32), 1..60)) {
             let mut pool = Pool::new(&Region::heap(256), 256);
             let mut board = board(&mut pool, 40);
             let mut una = 0;
@@ -449,8 +495,25 @@ mod tests {
                         });
                         prop_assert_eq!(board.lost(), if from % 2 == 0 { 0 } else { before });
                     }
-                    _ => board.forget_sacked(),
+                    5 => board.forget_sacked(),
+                    _ if board.len() > 0 => {
+                        let index = from as usize % board.len();
+                        let len = board.segments[index].payload_len();
+                        let mut pieces = (pool.alloc().ok(), board.len());
+                        let is_split = len > 1 && board.split(index, |second| {
+                            let mut mbuf = pieces.0.take()?;
+                            mbuf.append(&second.payload()[..1]).expect("fits");
+                            let first = mbuf.retain(TxMeta { len: 1, ..second.meta() });
+                            trim(second, 1);
+                            Some(first)
+                        });
+                        pieces.0.into_iter().for_each(|mbuf| pool.free(mbuf));
+                        prop_assert_eq!(board.len(), pieces.1 + usize::from(is_split));
+                    }
+                    _ => {}
                 }
+                let ends = board.iter().map(|sent| (sent.seq, sent.end())).collect::<alloc::vec::Vec<_>>();
+                prop_assert!(ends.windows(2).all(|two| two[0].1 == two[1].0), "no gap: {:?}", ends);
                 prop_assert_eq!((board.sacked(), board.sacked_segments(), board.lost()), counts(&board));
                 prop_assert!(board.segments.iter().take(board.first_lost).all(|sent| sent.fate != Fate::Lost));
                 for index in 0..board.len() {

@@ -8,9 +8,9 @@ use wire::{SeqNumber, Sum, TcpFlags};
 
 use super::conn::{Cold, Conn, Flags, MAX_LISTED, Place};
 use super::output::{note_pending, sequence_len, transmit};
-use super::recovery::Probe;
-use super::scoreboard::{End, MAX_SEGMENTS, trim};
-use super::{loss, pacing, spurious};
+use super::recovery::{Probe, SizeProbe};
+use super::scoreboard::{End, MAX_SEGMENTS, Scoreboard, trim};
+use super::{loss, pacing, path_mtu, spurious};
 use crate::context::{Context, Shares};
 
 /// What is noted about a new segment at the end of the send queue.
@@ -117,15 +117,23 @@ fn resend_lost(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) -> bool 
     let (before, mut board) =
         (recovery.pipe(conn.flight(), conn.mss), core::mem::take(&mut recovery.board));
     let mut pipe = before;
-    board.send_lost(|retained, seq, end| {
-        let fits = may_resend(conn, pipe, seq, end);
-        if !fits || transmit(conn, cold, retained, ctx).is_err() {
-            return None;
+    loop {
+        board.send_lost(|retained, seq, end| {
+            let fits = retained.payload().len() <= conn.mss.into();
+            if !(fits && may_resend(conn, pipe, seq, end)) {
+                return None;
+            }
+            transmit(conn, cold, retained, ctx).ok()?;
+            pipe += (end - seq) as u32;
+            spurious::note_again(&mut recovery, seq, end);
+            Some(ctx.now.as_nanos())
+        });
+        // One that is longer than the path's segments by now goes out in parts.
+        let next = board.first_lost().filter(|&(seq, end)| may_resend(conn, pipe, seq, end));
+        if next.is_none() || !split_lost(conn, &mut board, ctx) {
+            break;
         }
-        pipe += (end - seq) as u32;
-        spurious::note_again(&mut recovery, seq, end);
-        Some(ctx.now.as_nanos())
-    });
+    }
     recovery.board = board;
     recovery.prr.sent = recovery.prr.sent.saturating_add(pipe - before);
     let is_done = recovery.board.lost() == 0;
@@ -133,13 +141,25 @@ fn resend_lost(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) -> bool 
     is_done
 }
 
-/// Whether the windows let a segment be sent again, with `pipe` bytes on their way.
+/// Cuts the first lost segment where it is longer than the path's segments. Answers whether it did.
+fn split_lost(conn: &Conn, board: &mut Scoreboard, ctx: &mut Context<'_>) -> bool {
+    let lost = board.oldest_lost().filter(|&(_, len)| len > conn.mss && ctx.can_send());
+    lost.is_some_and(|(index, _)| {
+        board.split(index, |second| cut_front(second, conn.mss, ctx).ok())
+    })
+}
+
+/// Whether the windows let a segment be sent again, or its first part, with `pipe` bytes on their way.
 fn may_resend(conn: &Conn, pipe: u32, seq: SeqNumber, end: SeqNumber) -> bool {
+    let end = if end.after(seq + u32::from(conn.mss)) { seq + u32::from(conn.mss) } else { end };
     let in_window = (end - conn.snd_una) as u32 <= conn.snd_wnd.max(conn.mss.into());
     in_window && (pipe == 0 || pipe + (end - seq) as u32 <= conn.cwnd)
 }
 
 fn send_waiting(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) {
+    if cold.path_mtu.full != 0 && pacing::due_ns(conn, cold, ctx).is_none() {
+        try_size(conn, cold, ctx);
+    }
     while let Some(meta) = cold.unsent.front() {
         let len = sequence_len(&meta);
         let room = send_room(conn, cold, &meta);
@@ -164,6 +184,38 @@ fn send_waiting(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) {
         }
     }
     conn.flags.clear(Flags::UNSENT);
+}
+
+/// Sends a segment that is larger than the path is known to carry, where it is time for that and others will follow it: those
+/// that wait, or those that the acknowledgments of a flight let go (RFC 4821 §7.4).
+#[cold]
+fn try_size(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) {
+    let Some(size) = path_mtu::next_size(conn, cold, ctx) else { return };
+    let Some(meta) = cold.unsent.front() else { return };
+    let (waiting, mss) = ((conn.snd_end - conn.snd_nxt) as u32, conn.mss);
+    let followers = path_mtu::FOLLOWERS * u32::from(mss);
+    let room = waiting.min(send_room(conn, cold, &meta));
+    let followed = waiting.max(conn.flight()).min(conn.cwnd).min(conn.snd_wnd);
+    if room < size.into() || followed < followers + u32::from(size) || is_crowded(conn, cold, ctx) {
+        return;
+    }
+    conn.mss = size;
+    if meta.len > size {
+        // Without memory it stays as long, and is no probe.
+        let _ = split_front(cold, size, ctx);
+    } else {
+        fill(conn, cold, ctx);
+    }
+    conn.mss = mss;
+    let Some(meta) = cold.unsent.front().filter(|meta| (mss + 1..=size).contains(&meta.len)) else {
+        return path_mtu::put_off(cold, ctx);
+    };
+    loss::track(conn, cold);
+    let (seq, is_sent) = (conn.snd_nxt, send_front(conn, cold, ctx));
+    if let Some(recovery) = cold.recovery.as_mut().filter(|_| is_sent) {
+        ctx.stats.tcp_path_mtu_probes += 1;
+        recovery.size_probe = Some(SizeProbe { seq, end: seq + u32::from(meta.len) });
+    }
 }
 
 /// Sends the first waiting segment. Answers whether there was memory and room towards the device.
@@ -211,10 +263,14 @@ fn is_crowded(conn: &Conn, cold: &Cold, ctx: &Context<'_>) -> bool {
 fn fill_front(conn: &Conn, cold: &mut Cold, room: u32, ctx: &mut Context<'_>) {
     let Some(meta) = cold.unsent.front() else { return };
     // What is nearly full is left as the application cut it.
-    if u32::from(meta.len) * 16 > u32::from(conn.mss) * 15 || u32::from(conn.mss) > room {
-        return;
+    if u32::from(meta.len) * 16 <= u32::from(conn.mss) * 15 && u32::from(conn.mss) <= room {
+        fill(conn, cold, ctx);
     }
+}
+
+fn fill(conn: &Conn, cold: &mut Cold, ctx: &mut Context<'_>) {
     let Some(mut first) = cold.unsent.pop() else { return };
+    let meta = first.meta();
     while let Some(next) = cold.unsent.front() {
         let missing = conn.mss.saturating_sub(first.meta().len);
         let controls = TcpFlags::SYN.union(TcpFlags::FIN);
@@ -269,43 +325,29 @@ fn move_to_front(segment: Retained, ctx: &mut Context<'_>) -> Result<Retained, R
 
 /// Makes two segments of the first waiting one, the first of `cut` payload bytes.
 fn split_front(cold: &mut Cold, cut: u16, ctx: &mut Context<'_>) -> Result<(), mem::Exhausted> {
-    let Some(mut second) = cold.unsent.pop() else { return Err(mem::Exhausted) };
-    let meta = second.meta();
-    let copied = ctx.pool.alloc().map(|mut mbuf| {
-        let front = &second.payload()[..(cut as usize).min(second.payload().len())];
-        let fits = mbuf.append(front).is_ok();
-        (mbuf, fits)
-    });
-    let mbuf = match copied {
-        Ok((mbuf, true)) => mbuf,
-        Ok((mbuf, false)) => {
-            ctx.pool.free(mbuf);
-            cold.unsent.push_front(second);
-            return Err(mem::Exhausted);
-        }
-        Err(exhausted) => {
-            cold.unsent.push_front(second);
-            return Err(exhausted);
-        }
-    };
-    ctx.stats.tx_payload_copies += 1;
-    let first_sum = Sum::of(mbuf.bytes()).to_bits();
-    let first = mbuf.retain(TxMeta {
-        payload_sum: first_sum,
-        len: cut,
-        flags: TcpFlags(meta.flags).difference(TcpFlags::FIN.union(TcpFlags::PSH)).0,
-        ..meta
-    });
-    second.trim_front(cut as usize);
-    second.set_meta(TxMeta {
-        payload_sum: Sum::of(second.payload()).to_bits(),
-        seq: meta.seq.wrapping_add(cut as u32),
-        len: meta.len - cut,
-        ..meta
-    });
-    cold.unsent.push_front(second);
-    cold.unsent.push_front(first);
+    let first = cold.unsent.with_front(|second| cut_front(second, cut, ctx));
+    cold.unsent.push_front(first.unwrap_or(Err(mem::Exhausted))?);
     Ok(())
+}
+
+/// Takes the first `cut` payload bytes of a segment into a segment of their own.
+fn cut_front(
+    second: &mut Retained,
+    cut: u16,
+    ctx: &mut Context<'_>,
+) -> Result<Retained, mem::Exhausted> {
+    let meta = second.meta();
+    let cut = cut.min(meta.len);
+    let mut mbuf = ctx.pool.alloc()?;
+    if mbuf.append(&second.payload()[..usize::from(cut)]).is_err() {
+        ctx.pool.free(mbuf);
+        return Err(mem::Exhausted);
+    }
+    ctx.stats.tx_payload_copies += 1;
+    let payload_sum = Sum::of(mbuf.bytes()).to_bits();
+    let flags = TcpFlags(meta.flags).difference(TcpFlags::FIN.union(TcpFlags::PSH)).0;
+    trim(second, cut);
+    Ok(mbuf.retain(TxMeta { payload_sum, len: cut, flags, ..meta }))
 }
 
 /// Sends the first unacknowledged segment again. Without room it stays lost until the timer fires.
@@ -320,9 +362,16 @@ pub(crate) fn retransmit_first(conn: &mut Conn, cold: &mut Cold, ctx: &mut Conte
 fn retransmit(conn: &mut Conn, cold: &mut Cold, end: End, ctx: &mut Context<'_>) -> bool {
     let Some(mut recovery) = cold.recovery.take() else { return false };
     let now_ns = ctx.now.as_nanos();
-    let is_sent = recovery
-        .board
-        .send_again(end, |retained| transmit(conn, cold, retained, ctx).is_ok().then_some(now_ns));
+    let board = &mut recovery.board;
+    // In parts where the path's segments are shorter by now.
+    while let Some((index, _)) = board.at_end(end).filter(|&(_, len)| len > conn.mss)
+        && board.split(index, |second| cut_front(second, conn.mss, ctx).ok())
+    {}
+    let is_short = board.at_end(end).is_some_and(|(_, len)| len <= conn.mss);
+    let is_sent = is_short
+        && board.send_again(end, |retained| {
+            transmit(conn, cold, retained, ctx).is_ok().then_some(now_ns)
+        });
     cold.recovery = Some(recovery);
     is_sent
 }

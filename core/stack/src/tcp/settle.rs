@@ -48,7 +48,7 @@ fn choose_timer(conn: &mut Conn, cold: &Cold, ctx: &Context<'_>) {
         }
         false => conn.rtx_at,
     };
-    let late_at_ns = cold.recovery.as_ref().and_then(|recovery| recovery.late_at_ns);
+    let late_at_ns = cold.recovery.as_ref().and_then(|recovery| recovery.look_at_ns());
     let newest_ns = loss::newest_at_ns(conn, cold);
     let runs = conn.flags.has(Flags::PROBE) && newest_ns != Some(ctx.now.as_nanos());
     let paced_ns = pacing::due_ns(conn, cold, ctx).filter(|_| conn.flags.has(Flags::UNSENT));

@@ -12,8 +12,8 @@ use clock::Duration;
 use domain::{Cookie, Handle};
 use stack::{CongestionAlgorithm, Ecn};
 use wire::{
-    ArpOperation, ArpRepr, Endpoint, EtherType, IcmpRepr, Ipv4Addr, Protocol, SeqNumber, TcpFlags,
-    TcpOptions, Timestamp,
+    ArpOperation, ArpRepr, Endpoint, EtherType, IcmpRepr, Ipv4Addr, Ipv4Repr, Protocol, SeqNumber,
+    TcpFlags, TcpOptions, Timestamp, UnreachableCode,
 };
 
 use crate::support::{
@@ -35,6 +35,8 @@ pub enum Step {
     Mutated { kind: u8, at: u16, xor: u8, cut: u8 },
     /// A segment near the numbers of a flow.
     Segment { flow: u8, flags: u8, seq: i16, ack: i16, len: u8, window: u8, options: u8 },
+    /// A router's message about a segment of a flow that was sent as the `back`-th before the last, `off` beside its begin.
+    TooBig { flow: u8, back: u8, off: i16, mtu: u16 },
     /// A call of the application.
     Call { kind: u8, target: u8, amount: u16 },
     /// Time passes: `amount` of 2^`scale` us.
@@ -87,7 +89,13 @@ impl Step {
                     xor: script.byte(),
                     cut: script.byte(),
                 },
-                40..=159 => Self::Segment {
+                152..=159 => Self::TooBig {
+                    flow: script.byte(),
+                    back: script.byte(),
+                    off: script.near(),
+                    mtu: script.word(),
+                },
+                40..=151 => Self::Segment {
                     flow: script.byte(),
                     flags: script.byte(),
                     seq: script.near(),
@@ -132,6 +140,11 @@ impl Step {
                 near(out, ack);
                 out.extend([len, window, options]);
             }
+            Self::TooBig { flow, back, off, mtu } => {
+                out.extend([152, flow, back]);
+                near(out, off);
+                out.extend(mtu.to_le_bytes());
+            }
             Self::Call { kind, target, amount } => {
                 let [low, high] = amount.to_le_bytes();
                 out.extend([160, kind, target, low, high]);
@@ -154,6 +167,8 @@ struct Flow {
     seen: SeqNumber,
     /// The stack's last timestamp.
     stamp: u32,
+    /// Where the last segments of the stack begin, newest first.
+    begins: [SeqNumber; 8],
 }
 
 /// Carries out a script and checks what must hold.
@@ -209,6 +224,10 @@ impl Adversary {
                 let seg = self.segment(flow, flags, seq, ack, len, window, options);
                 self.batch.push(seg.frame());
             }
+            Step::TooBig { flow, back, off, mtu } => {
+                let known = self.flows.get(flow as usize % self.flows.len().max(1)).copied();
+                self.batch.extend(known.map(|flow| too_big(&flow, back, off, mtu)));
+            }
             Step::Call { kind, target, amount } => self.call(kind, target, amount),
             Step::Pass { scale, amount } => {
                 let micros = (amount as u64) << (scale % 20);
@@ -254,6 +273,10 @@ impl Adversary {
                     let end = seg.seq + len;
                     flow.seen = if fresh { end } else { end.max(flow.seen) };
                     flow.stamp = stamp;
+                    if len > 0 {
+                        flow.begins.rotate_right(1);
+                        flow.begins[0] = seg.seq;
+                    }
                 }
                 None if room => self.flows.push(Flow {
                     here: seg.dst,
@@ -261,6 +284,7 @@ impl Adversary {
                     next: seg.ack,
                     seen: seg.seq + len,
                     stamp,
+                    begins: [seg.seq; 8],
                 }),
                 None => {}
             }
@@ -289,6 +313,7 @@ impl Adversary {
             next: SeqNumber(0xffff_fff0),
             seen: SeqNumber(0),
             stamp: 0,
+            begins: [SeqNumber(0); 8],
         };
         let flow = known.unwrap_or(fresh);
         let mut options_sent = TcpOptions::NONE;
@@ -393,6 +418,18 @@ impl Adversary {
             };
         });
     }
+}
+
+/// See [`Step::TooBig`].
+fn too_big(flow: &Flow, back: u8, off: i16, mtu: u16) -> Vec<u8> {
+    let seq = flow.begins[back as usize % 8].0.wrapping_add_signed(off.into());
+    let (src_port, dst_port) = (flow.there.port, flow.here.port);
+    let mut quoted = vec![0; Ipv4Repr::HEADER_LEN];
+    Ipv4Repr::new(flow.there.addr, flow.here.addr, Protocol::TCP, 20).emit(&mut quoted);
+    quoted.extend([src_port.to_be_bytes(), dst_port.to_be_bytes()].concat());
+    quoted.extend(seq.to_be_bytes());
+    let code = UnreachableCode::FRAGMENTATION_NEEDED;
+    icmp_frame(PEER_IP, IcmpRepr::DestUnreachable { code, next_hop_mtu: mtu }, &quoted)
 }
 
 /// Once the adversary's connections are ended, the stack is as good as new.

@@ -27,6 +27,7 @@ mod isn;
 mod keepalive;
 mod leave;
 mod loss;
+mod path_mtu;
 mod predicted;
 mod properties;
 mod receive;

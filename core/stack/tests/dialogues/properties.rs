@@ -22,6 +22,8 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(flow, flags, seq, ack, len)| {
                 Step::Segment { flow, flags, seq, ack, len, window: 3, options: 0 }
             }),
+        3 => (any::<u8>(), 0..8u8, prop::sample::select(vec![0_i16, 0, 0, 1, -1]), 0..1_600u16)
+            .prop_map(|(flow, back, off, mtu)| Step::TooBig { flow, back, off, mtu }),
         6 => (any::<u8>(), any::<u8>(), any::<u16>())
             .prop_map(|(kind, target, amount)| Step::Call { kind, target, amount }),
         2 => (any::<u8>(), any::<u8>()).prop_map(|(scale, amount)| Step::Pass { scale, amount }),

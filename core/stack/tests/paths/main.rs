@@ -137,3 +137,57 @@ fn a_lost_tail_costs_round_trips() {
         assert_eq!(outcome.timeouts, u64::from(is_single), "the last {last}: {outcome:?}");
     }
 }
+
+/// The MTU of the path is less than both ends take, or shrinks, or grows, and the hop reports what is too big: that costs
+/// round trips, and no congestion is seen in it.
+#[test]
+fn a_path_that_reports_its_mtu_costs_round_trips() {
+    for (mtu, times) in [([1_400; 2], 1), ([1_500, 1_280], 1), ([1_000, 600], 2), ([600, 1_500], 1)]
+    {
+        for delay in [ms(1), ms(20)] {
+            let path = Path { mtu, mtu_at: ms(300), ..Path::new(1, delay) };
+            let outcome = transfer(20 * MB, CongestionAlgorithm::Cubic, path);
+            let case = format!("{mtu:?}, {delay:?}: {outcome:?}");
+            let plain =
+                transfer(20 * MB, CongestionAlgorithm::Cubic, Path { mtu: [1_500; 2], ..path });
+            let payload = |mtu: u16| f64::from(mtu - 52) / f64::from(mtu + 14);
+            let least = payload(mtu[0].min(mtu[1])) / payload(1_500);
+            let most = plain.took.mul_f64(1.05 / least) + delay * 2 * 16 * times;
+            assert!(outcome.took < most, "{case}: {most:?}, {plain:?} without");
+            assert_eq!((outcome.lowered, outcome.timeouts), (times.into(), 0), "{case}");
+            // The slow start that follows may overflow the queue once.
+            assert!(outcome.fast <= plain.fast + u64::from(times), "{case}, {plain:?} without");
+        }
+    }
+}
+
+/// Without reports time-outs find it, and probes measure it.
+#[test]
+fn a_path_that_drops_large_packets_silently_is_measured() {
+    for mtu in [[1_400; 2], [1_500, 1_280], [1_500, 576]] {
+        for delay in [ms(1), ms(20)] {
+            let path = Path { mtu, mtu_at: ms(300), reports: false, ..Path::new(1, delay) };
+            let outcome = transfer(50 * MB, CongestionAlgorithm::Cubic, path);
+            let case = format!("{mtu:?}, {delay:?}: {outcome:?}");
+            assert!(outcome.share > 0.25, "{case}");
+            assert!(outcome.timeouts <= 4 && outcome.lowered <= 2, "{case}");
+            assert!(outcome.fast <= outcome.dropped, "{case}");
+        }
+    }
+}
+
+/// With losses and reordering beside it.
+#[test]
+fn an_mtu_that_changes_among_losses_is_found() {
+    for reports in [true, false] {
+        for seed in 1..=5 {
+            let (mtu, mtu_at) = ([1_500, 1_000], ms(300));
+            let path = Path { mtu, mtu_at, reports, ..Path::new(seed, ms(5)) };
+            let path = Path { loss: 0.002, reorder: 0.02, ..path };
+            let outcome = transfer(20 * MB, CongestionAlgorithm::Cubic, path);
+            let case = format!("{reports}, {seed}: {outcome:?}");
+            assert!(outcome.share > if reports { 0.15 } else { 0.1 }, "{case}");
+            assert!((1..=3).contains(&outcome.lowered), "{case}");
+        }
+    }
+}

@@ -9,6 +9,9 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use wire::EthernetRepr;
 use wire::ipv4::mark_congestion;
 
+/// When a transfer begins.
+pub const BEGIN: Instant = Instant::from_millis(1_000);
+
 /// What a path is like, in both directions.
 #[derive(Clone, Copy, Debug)]
 pub struct Path {
@@ -31,6 +34,12 @@ pub struct Path {
     pub mark: Option<u64>,
     /// The receive window of the ends.
     pub window: u32,
+    /// Bytes of the largest packet that the hop takes, and of the largest one from `mtu_at` on.
+    pub mtu: [u16; 2],
+    /// When that changes, since the begin.
+    pub mtu_at: Duration,
+    /// Whether the hop reports packets that are too big (RFC 1191).
+    pub reports: bool,
 }
 
 impl Path {
@@ -38,8 +47,21 @@ impl Path {
     pub fn new(seed: u64, delay: Duration) -> Self {
         let rate = 200_000_000;
         let queue = (2 * delay.as_nanos() as u64 * (rate / 8) / 1_000_000_000).max(100_000);
-        let (loss, reorder, burst, lose_last, mark, window) = (0.0, 0.0, 0.0, 0, None, 16 << 20);
-        Self { seed, rate, delay, queue, loss, reorder, burst, lose_last, mark, window }
+        Self {
+            seed,
+            rate,
+            delay,
+            queue,
+            loss: 0.0,
+            reorder: 0.0,
+            burst: 0.0,
+            lose_last: 0,
+            mark: None,
+            window: 16 << 20,
+            mtu: [1_500; 2],
+            mtu_at: Duration::ZERO,
+            reports: true,
+        }
     }
 }
 
@@ -59,6 +81,8 @@ pub struct Link {
     pub dropped: u64,
     /// Bytes that each packet found in the queue.
     pub found: Vec<u64>,
+    /// Packets that were too big.
+    pub too_big: u64,
 }
 
 impl Link {
@@ -73,6 +97,7 @@ impl Link {
             lost: 0,
             dropped: 0,
             found: Vec::new(),
+            too_big: 0,
         }
     }
 
@@ -109,6 +134,21 @@ impl Link {
         }
         self.count += 1;
         self.flying.push(Reverse((due, self.count, frame)));
+    }
+
+    /// Whether the hop takes a packet of this frame's length; if not, the largest that it takes.
+    pub fn check_size(&mut self, now: Instant, frame: &[u8]) -> Result<(), u16> {
+        let is_later = now.since(BEGIN) >= self.path.mtu_at;
+        let mtu = self.path.mtu[usize::from(is_later)];
+        let is_carried = frame.len() <= 14 + usize::from(mtu);
+        self.too_big += u64::from(!is_carried);
+        if is_carried { Ok(()) } else { Err(mtu) }
+    }
+
+    /// A packet of the hop's own.
+    pub fn report(&mut self, now: Instant, frame: Vec<u8>) {
+        self.count += 1;
+        self.flying.push(Reverse((now + self.path.delay, self.count, frame)));
     }
 
     /// When the next packet arrives.

@@ -6,9 +6,12 @@ use clock::{Duration, Instant};
 use domain::{CallArray, Calls, Cookie, Event, EventArray, Handle};
 use mem::{Pool, Region};
 use stack::{CongestionAlgorithm, Ecn, Secrets, Shared, Stack, StackConfig};
-use wire::{Endpoint, Ipv4Addr, MacAddr};
+use wire::{
+    Endpoint, EtherType, EthernetRepr, IcmpRepr, Ipv4Addr, Ipv4Repr, MacAddr, Protocol, Sum,
+    UnreachableCode,
+};
 
-use crate::path::{Link, Path};
+use crate::path::{BEGIN, Link, Path};
 
 const PORT: u16 = 80;
 /// Bytes of a full segment, with timestamps.
@@ -32,6 +35,10 @@ pub struct Outcome {
     pub marked: u64,
     pub queue_p99: u64,
     pub queue_most: u64,
+    /// Segments that were too big for the path, times that the sender lowered its size, and losses taken for congestion.
+    pub too_big: u64,
+    pub lowered: u64,
+    pub fast: u64,
 }
 
 struct Host {
@@ -149,10 +156,25 @@ impl Host {
     }
 }
 
+/// The hop's report to host `to` that a frame of its was too big.
+fn too_big(to: u8, mtu: u16, frame: &[u8]) -> Vec<u8> {
+    let code = UnreachableCode::FRAGMENTATION_NEEDED;
+    let quoted = &frame[14..14 + 28];
+    let mut icmp = vec![0; IcmpRepr::HEADER_LEN];
+    IcmpRepr::DestUnreachable { code, next_hop_mtu: mtu }.emit(&mut icmp, Sum::of(quoted));
+    icmp.extend_from_slice(quoted);
+    let (hop, mac) = (Ipv4Addr::new(10, 9, 9, 9), address(to).1);
+    let mut packet = vec![0; EthernetRepr::HEADER_LEN + Ipv4Repr::HEADER_LEN];
+    let (link, ip) = packet.split_at_mut(EthernetRepr::HEADER_LEN);
+    EthernetRepr { dst: mac, src: MacAddr([2; 6]), ethertype: EtherType::IPV4 }.emit(link);
+    Ipv4Repr::new(hop, address(to).0, Protocol::ICMP, icmp.len()).emit(ip);
+    packet.extend_from_slice(&icmp);
+    packet
+}
+
 /// Sends `bytes` over a path.
 pub fn transfer(bytes: u64, algorithm: CongestionAlgorithm, path: Path) -> Outcome {
-    let begin = Instant::from_millis(1_000);
-    let mut now = begin;
+    let (begin, mut now) = (BEGIN, BEGIN);
     let mut hosts = [[1, 2], [2, 1]].map(|ends| Host::new(ends, algorithm, path, now));
     let mut links = [Link::new(path, 0), Link::new(path, 1)];
     hosts[0].left = bytes;
@@ -180,6 +202,12 @@ pub fn transfer(bytes: u64, algorithm: CongestionAlgorithm, path: Path) -> Outco
                 let is_data = side == 0 && frame.len() > 100;
                 full_sent += u64::from(is_data);
                 let is_doomed = is_data && full_sent > first_lost && full_sent <= segments;
+                if let Err(mtu) = links[side].check_size(now, &frame) {
+                    if path.reports {
+                        links[1 - side].report(now, too_big(side as u8 + 1, mtu, &frame));
+                    }
+                    continue;
+                }
                 links[side].send(now, frame, is_doomed);
             }
         }
@@ -208,5 +236,8 @@ pub fn transfer(bytes: u64, algorithm: CongestionAlgorithm, path: Path) -> Outco
         marked: stats.tcp_marked_windows,
         queue_p99: found[found.len() * 99 / 100],
         queue_most: found[found.len() - 1],
+        too_big: links[0].too_big,
+        lowered: stats.tcp_path_mtu_lowered,
+        fast: stats.tcp_fast_retransmits,
     }
 }

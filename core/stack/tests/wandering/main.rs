@@ -32,6 +32,8 @@ mod keepalive;
 mod leave;
 #[path = "../dialogues/loss.rs"]
 mod loss;
+#[path = "../dialogues/path_mtu.rs"]
+mod path_mtu;
 #[path = "../dialogues/predicted.rs"]
 mod predicted;
 #[path = "../dialogues/properties.rs"]

@@ -161,7 +161,7 @@ pub fn decode(frame: &[u8], mtu: usize) -> Out {
     assert_eq!(ip.src(), STACK_IP);
     assert_eq!(ip.total_len(), link.payload().len(), "nothing behind the packet");
     assert!(ip.total_len() <= mtu, "a packet of {} bytes", ip.total_len());
-    assert!(!ip.is_fragment() && ip.ttl() > 0);
+    assert!(!ip.is_fragment() && ip.dont_fragment() && ip.ttl() > 0);
     let dst = ip.dst();
     match ip.protocol() {
         Protocol::TCP => {

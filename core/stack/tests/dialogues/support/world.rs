@@ -12,7 +12,8 @@ use domain::{
 use mem::{Mbuf, Pool, Region, TxFrame};
 use stack::neighbors::Neighbor;
 use stack::{
-    Ended, FLOW_GROUPS, GroupSet, PeerRegister, Secrets, Shared, Stack, StackConfig, StackStats,
+    Away, Ended, FLOW_GROUPS, GroupSet, PeerRegister, Secrets, Shared, Stack, StackConfig,
+    StackStats,
 };
 use wire::{ArpOperation, ArpRepr, Endpoint, EtherType, EthernetView, Ipv4Addr, Ipv4View, MacAddr};
 
@@ -315,6 +316,19 @@ impl World {
         }
         stack.deliver(*now, pool, events);
         stack.input(*now, rx, pool, events, |_, _, _| panic!("there is one core only"));
+    }
+
+    /// A frame arrives at a core that is home to no connection. Answers where it goes.
+    pub fn misdirect(&mut self, frame: &[u8]) -> Vec<Away> {
+        let Self { now, other, pool, events, .. } = self;
+        let mut mbuf = pool.alloc().expect("memory");
+        mbuf.append(frame).expect("a frame fits a chunk");
+        let mut away = Vec::new();
+        other.input(*now, &mut vec![mbuf], pool, events, |to, mbuf, pool| {
+            away.push(to);
+            pool.free(mbuf);
+        });
+        away
     }
 
     /// One cycle of an elastic thread that withdraws, in which `frames` arrive. Answers whether there is more
