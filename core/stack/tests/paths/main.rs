@@ -155,8 +155,10 @@ fn a_path_that_reports_its_mtu_costs_round_trips() {
             let most = plain.took.mul_f64(1.05 / least) + delay * 2 * 16 * times;
             assert!(outcome.took < most, "{case}: {most:?}, {plain:?} without");
             assert_eq!((outcome.lowered, outcome.timeouts), (times.into(), 0), "{case}");
-            // The slow start that follows may overflow the queue once.
-            assert!(outcome.fast <= plain.fast + u64::from(times), "{case}, {plain:?} without");
+            // The slow start that follows may overflow the queue once. What was sent twice then is told of late, and each
+            // time takes a recovery back, which has cost nothing.
+            let stands = outcome.fast - outcome.spurious;
+            assert!(stands <= plain.fast + u64::from(times), "{case}, {plain:?} without");
         }
     }
 }
