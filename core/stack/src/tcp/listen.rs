@@ -35,18 +35,24 @@ pub(crate) fn arrive(
         return Outcome::Done;
     }
     ctx.pool.free(mbuf);
-    if !segment.flags.contains(TcpFlags::RST) {
+    // Data may have overtaken the acknowledgment of a cookie: a reset would end a connection that its peer takes for open.
+    let is_early = is_ack && segment.payload_len > 0 && may_be_cookie(group, segment, ctx);
+    if !segment.flags.contains(TcpFlags::RST) && !is_early {
         open(group, segment, None, ctx);
     }
     Outcome::Done
 }
 
+/// Whether a cookie may still come back to the port that a segment is for.
+fn may_be_cookie(group: &FlowGroup, segment: &Segment, ctx: &Context<'_>) -> bool {
+    group.cookie_made_at.is_some_and(|made| cookie::may_come_back(made, ctx.now))
+        && !ctx.census.leaving
+        && ctx.shared.listener(segment.flow.local_port()).is_some()
+}
+
 /// The handshake that a segment completes which acknowledges a cookie. They are looked for only while one may come back.
 fn cookie_of(group: &FlowGroup, segment: &Segment, ctx: &Context<'_>) -> Option<Handshake> {
-    let made = group.cookie_made_at?;
-    let may_be_one = cookie::may_come_back(made, ctx.now)
-        && !ctx.census.leaving
-        && ctx.shared.listener(segment.flow.local_port()).is_some();
+    let may_be_one = may_be_cookie(group, segment, ctx);
     let handshake = may_be_one.then(|| cookie::unbake(segment, ctx.now, &ctx.shared.isn))??;
     // A guess has never been asked.
     let (peer, port) = (segment.remote(), segment.flow.local_port());

@@ -190,6 +190,29 @@ fn a_full_backlog_answers_with_cookies() {
     world.expect(&peer, &["R 1"]);
 }
 
+/// The network may reorder a peer's first segments: those behind the cookie's acknowledgment are sent again, not reset.
+#[test]
+fn data_that_overtakes_the_acknowledgment_of_a_cookie_is_not_reset() {
+    let mut world = World::with(|config| config.backlog = 1);
+    Peer::knock(&mut world, 1, Open::default());
+    let (peer, _) = Peer::knock(&mut world, 2, Open::default());
+    world.hear(&peer.seg(11, 1).len(10));
+    world.silent();
+    world.hear(&peer.seg(1, 1).len(10));
+    world.hear(&peer.seg(11, 1).len(10));
+    let told = world.told();
+    let [Told::Knock { .. }, Told::Recv { .. }, Told::Recv { .. }] = told[..] else {
+        panic!("{told:?}")
+    };
+    world.frames_out();
+    // No cookie comes back so late: data without a connection is reset as ever.
+    world.pass(ms(140_000));
+    world.frames_out();
+    let late = Peer { here: wire::Endpoint::new(peer.here.addr, 3), ..peer };
+    world.hear(&late.seg(11, 1).len(10));
+    world.expect(&late, &["R 1"]);
+}
+
 /// A cookie counts although there is a record by now, and is not reset while the backlog is full.
 #[test]
 fn a_cookie_opens_its_connection_whatever_has_happened_since() {
