@@ -403,6 +403,8 @@ impl Context<'_> {
     /// Sends an ARP request for `hop`, unless one was sent just now.
     fn ask(&mut self, hop: Ipv4Addr, to: MacAddr, asker: Asker) {
         let now = self.now;
+        // No flood of near strangers keeps all that is behind the gateway out.
+        let asker = if self.shared.config.gateway == Some(hop) { Asker::Ours } else { asker };
         let asked = &mut self.out.unresolved.asked;
         asked.retain(|&(_, at, _)| now.since(at) < ARP_INTERVAL);
         let strangers = asked.iter().filter(|asked| asked.2 == Asker::Stranger).count();

@@ -199,6 +199,28 @@ fn strangers_leave_room_for_a_neighbour_of_ours() {
     assert!(matches!(world.frames_out()[..], [Out::Udp { .. }]));
 }
 
+/// Nor do they keep a peer behind the gateway from its answer, whose link address is not known any more.
+#[test]
+fn strangers_nearby_leave_the_way_to_the_gateway_open() {
+    let gateway = Ipv4Addr::new(10, 0, 0, 254);
+    let mut world = World::with(|config| config.gateway = Some(gateway));
+    world.stays = true;
+    world.auto_arp = false;
+    let syn = |addr, port| {
+        let mut peer = Peer::new(port, Open::default());
+        peer.here.addr = addr;
+        peer.syn()
+    };
+    (10..100).for_each(|host| world.hear(&syn(Ipv4Addr::new(10, 0, 0, host), 7)));
+    assert_eq!(world.frames_out().len(), 32, "as many are asked for");
+    let far = Ipv4Addr::new(8, 8, 8, 8);
+    world.hear(&syn(far, 8));
+    assert_eq!(asked(&mut world), (MacAddr::BROADCAST, gateway));
+    world.hear_frames(&[arp_frame(ArpOperation::Reply, gateway, STACK_IP)]);
+    let out = world.frames_out();
+    assert!(matches!(&out[..], [Out::Tcp(answer)] if answer.dst.addr == far), "{out:?}");
+}
+
 #[test]
 fn a_fixed_neighbour_is_not_asked_for() {
     let mut world = World::with(|config| config.neighbors = vec![(OTHER_IP, PEER_MAC)]);
