@@ -11,7 +11,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 DEMO_SECONDS ?= 4
 FUZZ_SECONDS ?= 60
 
-.PHONY: help setup demo test test-devices lint bpf fuzz loom miri nightly bench clean
+.PHONY: help setup demo test test-devices attack-tcp lint bpf fuzz loom miri nightly bench clean
 
 help: ## this list
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z%-]+):.*## /\1\t/' | expand -t 14
@@ -35,6 +35,9 @@ test-%: ## the tests of one room alone: test-core, test-api, test-host, test-lab
 
 test-devices: ## the drivers of real NICs, in emulated machines: a table in docs/results/devices.md (needs root)
 	scripts/devices.sh --into docs/results/devices.md
+
+attack-tcp: ## TCP attacks in virtual time beside honest clients: a table; fails where an attack works
+	$(CARGO) run --release --quiet --package attack -- tcp
 
 lint: ## format and clippy alone
 	scripts/lint.sh

@@ -71,6 +71,7 @@ attacks_part() {
     cargo build --release --package attack
     "${CARGO_TARGET_DIR:-target}/release/tailplane-attack" suite --seconds 1
     "${CARGO_TARGET_DIR:-target}/release/tailplane-attack" services --scheduler each --seconds 1
+    "${CARGO_TARGET_DIR:-target}/release/tailplane-attack" tcp
 }
 
 dependencies_part() {

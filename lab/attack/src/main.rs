@@ -7,6 +7,7 @@ mod dataplanes;
 mod joined;
 mod lies;
 mod suite;
+mod tcp;
 mod unsafe_os;
 
 use std::io::Write;
@@ -27,6 +28,7 @@ use wire::Ipv4Addr;
 ///   tailplane-attack list                       which there are
 ///   tailplane-attack batches --seed 7           ten million random batches in one thread
 ///   tailplane-attack services                   as root, through `tailplane run`, under each scheduler
+///   tailplane-attack tcp                        hostile TCP peers, in virtual time: see `tailplane-attack tcp --help`
 #[derive(Parser)]
 #[command(name = "tailplane-attack", version, verbatim_doc_comment)]
 struct Arguments {
@@ -57,6 +59,7 @@ struct SuiteArguments {
 enum Command {
     /// Runs the attacks and prints a table of what came of them.
     Suite(SuiteArguments),
+    Tcp(tcp::TcpArguments),
     /// Names the attacks, each with a line.
     List,
     /// Is the hostile application of one attack; started by a dataplane, with its socket in TAILPLANE_DOMAIN.
@@ -178,6 +181,12 @@ fn run() -> anyhow::Result<bool> {
     let mut out = std::io::stdout();
     match Arguments::parse().command.unwrap_or_else(standard) {
         Command::Suite(arguments) => return run_suite(&arguments),
+        Command::Tcp(arguments) => {
+            return match arguments.real {
+                Some(seconds) => suite::services::flood::run(seconds, arguments.seed, &mut out),
+                None => tcp::run(&arguments),
+            };
+        }
         Command::Act { name, seed, anywhere, server, client } => {
             acts::perform(&name, acts::Started { seed, anywhere, server, client })?;
         }
@@ -191,6 +200,7 @@ fn run() -> anyhow::Result<bool> {
             for act in dataplanes::ACTS {
                 writeln!(out, "dataplane {:<14} {}", act.name, act.what)?;
             }
+            tcp::list(&mut out)?;
         }
         Command::Batches { count, seed, only } => {
             for (name, tally) in batches::run(count, seed, only.as_deref())? {

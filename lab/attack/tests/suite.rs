@@ -58,7 +58,10 @@ fn assert_passed(ran: &Output) {
 fn attacks() -> usize {
     let listed = output(&["list"]);
     let names = String::from_utf8_lossy(&listed.stdout);
-    names.lines().filter(|line| !line.starts_with("dataplane ")).count()
+    names
+        .lines()
+        .filter(|line| !line.starts_with("dataplane ") && !line.starts_with("tcp "))
+        .count()
 }
 
 #[test]
@@ -78,6 +81,21 @@ fn a_service_of_three_users_and_its_neighbour_survive_each_attack() {
     let _turn = turn();
     let ran = output(&["services", "--scheduler", "in-turn", "--seconds", "0.3"]);
     assert_passed(&ran);
+}
+
+#[test]
+fn honest_clients_survive_each_attack_over_tcp() {
+    let ran = output(&["tcp", "--short"]);
+    let said = String::from_utf8_lossy(&ran.stdout);
+    let listed = output(&["list"]);
+    let names = String::from_utf8_lossy(&listed.stdout);
+    let attacks = names.lines().filter(|line| line.starts_with("tcp ")).count();
+    assert!(ran.status.success(), "{}\n{said}", ran.status);
+    assert_eq!((said.matches(" passed ").count(), attacks), (11, 11), "{said}");
+    let unknown = output(&["tcp", "--only", "nothing"]);
+    let error = String::from_utf8_lossy(&unknown.stderr);
+    assert_eq!(unknown.status.code(), Some(2), "{error}");
+    assert!(error.contains("name one of syn-far-fast"), "{error}");
 }
 
 #[test]

@@ -5,6 +5,7 @@
 //! closes there, and pings. The second service and the thread that times its requests have the last processor.
 
 mod client;
+pub mod flood;
 mod neighbour;
 mod process;
 

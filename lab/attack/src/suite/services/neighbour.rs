@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, ensure};
-use service::lab::constants::DATAPLANE_ADDRESS;
+use service::lab::constants::{CLIENT_ADDRESS, DATAPLANE_ADDRESS};
 use service::lab::{Lab, in_namespace};
 
 use super::super::requests::{BYTES, Requests, Window};
@@ -37,7 +37,8 @@ impl Neighbour {
     /// It does not serve.
     pub fn start(lab: Lab, folder: &Path, cpu: usize) -> anyhow::Result<Self> {
         let config = format!(
-            "[service]\napp = \"echo\"\n[network]\nlab = \"{}\"\n[dataplane]\nspin_us = 20\n[memory]\nchunks = 8192\n",
+            "[service]\napp = \"echo\"\n[network]\nlab = \"{}\"\ngateway = \"{CLIENT_ADDRESS}\"\n\
+             [dataplane]\nspin_us = 20\n[memory]\nchunks = 8192\n",
             lab.prefix()
         );
         let mut service = Service::start(folder, "beside", &config, &[], cpu)?;
