@@ -38,7 +38,7 @@ impl CongestionControl for Dctcp {
             return NewReno.reduce(window, flight, cause);
         }
         // RFC 8257 §3.3, step 9.
-        let less = u64::from(window.cwnd) * u64::from(self.alpha) >> (ONE_SHIFT + 1);
+        let less = (u64::from(window.cwnd) * u64::from(self.alpha)) >> (ONE_SHIFT + 1);
         threshold(window.cwnd - less as u32, window.mss)
     }
 
