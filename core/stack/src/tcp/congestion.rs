@@ -29,7 +29,18 @@ pub enum CongestionAlgorithm {
     Dctcp,
 }
 
-/// A connection's congestion control, once its window has been in full use.
+/// What is known of a path that carries less than both ends would take (`path_mtu`), in payload bytes of a segment.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct PathMtu {
+    /// What the ends would take; zero: the path carries that, as far as is known.
+    pub full: u16,
+    /// The smallest size that the path did not carry; above `full`: none is known.
+    pub failed: u16,
+    /// When a larger size is tried, in ticks of the timestamp clock.
+    pub try_at: u32,
+}
+
+/// A connection's congestion control, once its window has been in full use or its path has been found to be narrow.
 #[derive(Debug)]
 pub(crate) struct Congestion {
     /// The slow start threshold, in bytes.
@@ -40,6 +51,7 @@ pub(crate) struct Congestion {
     pub paced_ns: u64,
     /// What that was before time-outs whose reason may be the size of segments (`path_mtu`).
     pub doubted: Option<u32>,
+    pub path_mtu: PathMtu,
     algorithm: Algorithm,
     slow_start: HyStart,
 }
@@ -60,8 +72,8 @@ impl Congestion {
             CongestionAlgorithm::Dctcp => Algorithm::Dctcp(Dctcp::default()),
         };
         let (doubted, slowed_until, slow_start) = (None, None, HyStart::default());
-        let (ssthresh, paced_ns) = (u32::MAX, 0);
-        Self { ssthresh, slowed_until, paced_ns, doubted, algorithm, slow_start }
+        let (ssthresh, paced_ns, path_mtu) = (u32::MAX, 0, PathMtu::default());
+        Self { ssthresh, slowed_until, paced_ns, doubted, path_mtu, algorithm, slow_start }
     }
 
     fn control(&mut self) -> &mut dyn CongestionControl {
@@ -85,14 +97,16 @@ impl Congestion {
             return None;
         }
         self.slowed_until = Some(arrival.nxt);
-        Some(self.reduce(window, flight?, Cause::Mark).min(window.cwnd))
+        self.ssthresh = self.reduce(window, flight?, Cause::Mark).min(window.cwnd);
+        Some(self.ssthresh)
     }
 
     /// Data arrived while the window was in full use and nothing was being recovered. Answers the new window.
     pub fn grow(&mut self, window: Window, arrival: Arrival) -> u32 {
         let (Window { cwnd, mss }, ssthresh) = (window, self.ssthresh);
         self.control().arrived(arrival, false);
-        if self.is_of_before(arrival) {
+        // After a time-out it grows from less than what marks left.
+        if self.is_of_before(arrival) && cwnd >= ssthresh {
             return cwnd;
         }
         let grown = if cwnd >= ssthresh {
@@ -107,6 +121,15 @@ impl Congestion {
             cwnd + arrival.acked.min(SLOW_START_SEGMENTS * mss).min(ssthresh - cwnd)
         };
         grown.min(MAX_CWND)
+    }
+
+    /// Something was lost, with `flight` bytes in flight. Answers the new threshold: that of before, where a mark of the same
+    /// window has lowered it (RFC 3168 §6.1.2); DCTCP counts losses beside marks (RFC 8257 §3.5).
+    pub fn lose(&mut self, window: Window, flight: u32, arrival: Arrival) -> u32 {
+        if self.is_of_before(arrival) && !matches!(self.algorithm, Algorithm::Dctcp(_)) {
+            return self.ssthresh;
+        }
+        self.reduce(window, flight, Cause::Loss)
     }
 
     /// See [`CongestionControl::reduce`].

@@ -6,7 +6,7 @@ use domain::{Cookie, Handle};
 use mem::{MbufQueue, RetainedQueue};
 use wire::{FlowKey, SeqNumber};
 
-use super::congestion::Congestion;
+use super::congestion::{Congestion, CongestionAlgorithm};
 use super::reassembly::Reassembly;
 use super::recovery::Recovery;
 use crate::shared::FLOW_GROUPS;
@@ -284,17 +284,6 @@ impl Conn {
     }
 }
 
-/// What is known of a path that carries less than both ends would take (`path_mtu`), in payload bytes of a segment.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct PathMtu {
-    /// What the ends would take; zero: the path carries that, as far as is known.
-    pub full: u16,
-    /// The smallest size that the path did not carry; above `full`: none is known.
-    pub failed: u16,
-    /// When a larger size is tried, in ticks of the timestamp clock.
-    pub try_at: u32,
-}
-
 /// What only unusual segments touch.
 #[derive(Debug, Default)]
 pub struct Cold {
@@ -328,12 +317,16 @@ pub struct Cold {
     pub(crate) reassembly: Option<Box<Reassembly>>,
     /// Segments that were sent, where they are many or some seem to be missing ([`Flags::TRACKED`]).
     pub(crate) recovery: Option<Box<Recovery>>,
-    pub(crate) path_mtu: PathMtu,
     /// What congestion control remembers, once the window has been in full use.
     pub(crate) congestion: Option<Box<Congestion>>,
 }
 
 impl Cold {
+    /// What congestion control remembers.
+    pub(crate) fn congestion(&mut self, algorithm: CongestionAlgorithm) -> &mut Congestion {
+        self.congestion.get_or_insert_with(|| Box::new(Congestion::new(algorithm)))
+    }
+
     /// The slow start threshold in bytes; before the window was in full use there is none.
     pub(crate) fn ssthresh(&self) -> u32 {
         self.congestion.as_ref().map_or(u32::MAX, |congestion| congestion.ssthresh)

@@ -26,7 +26,7 @@ pub(crate) fn is_answered(syn_ack: TcpFlags) -> bool {
     syn_ack.intersects(TcpFlags::ECE) && !syn_ack.intersects(TcpFlags::CWR)
 }
 
-/// The flags of a segment of the send queue, and the codepoint of its packet.
+/// The flags of a segment of the send queue, and the codepoint of its packet. Once it has left, [`note_sent`] is to know.
 #[inline]
 pub(crate) fn stamp(conn: &mut Conn, flags: TcpFlags, meta: &TxMeta) -> (TcpFlags, u8) {
     match conn.flags.has(Flags::ECN) {
@@ -39,12 +39,14 @@ pub(crate) fn stamp(conn: &mut Conn, flags: TcpFlags, meta: &TxMeta) -> (TcpFlag
 fn stamp_agreed(conn: &mut Conn, flags: TcpFlags, meta: &TxMeta) -> (TcpFlags, u8) {
     let is_first = meta.transmissions == 0;
     if flags.contains(TcpFlags::SYN) {
-        // A path that drops what asks for ECN is not asked again (RFC 3168 §6.1.1.1), nor a peer whose SYN crossed ours.
-        if !is_first || flags.contains(TcpFlags::ACK) {
+        // A peer whose SYN crossed ours is not asked.
+        if flags.contains(TcpFlags::ACK) {
             conn.flags.clear(Flags::ECN);
-            return (flags, ECN_NOT_ECT);
         }
-        return (flags.union(SETUP), ECN_NOT_ECT);
+        // Nor a path that may drop what asks for ECN once more (RFC 3168 §6.1.1.1): a peer that has heard the first one says
+        // so in its answer.
+        let asks = is_first && conn.flags.has(Flags::ECN);
+        return (if asks { flags.union(SETUP) } else { flags }, ECN_NOT_ECT);
     }
     let mut flags = flags.union(echo(conn));
     // §6.1.5: what is sent again is not marked, as a receiver may have it and ignore the mark.
@@ -52,10 +54,17 @@ fn stamp_agreed(conn: &mut Conn, flags: TcpFlags, meta: &TxMeta) -> (TcpFlags, u
         return (flags, ECN_NOT_ECT);
     }
     if conn.flags.has(Flags::SLOWED) {
-        conn.flags.clear(Flags::SLOWED);
         flags = flags.union(TcpFlags::CWR);
     }
     (flags, ECN_ECT_0)
+}
+
+/// A segment with these flags has left.
+#[inline]
+pub(crate) fn note_sent(conn: &mut Conn, flags: TcpFlags) {
+    if flags.contains(TcpFlags::CWR) {
+        conn.flags.clear(Flags::SLOWED);
+    }
 }
 
 /// What an acknowledgment says of marks.

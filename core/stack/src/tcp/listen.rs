@@ -9,6 +9,7 @@ use super::half_open::{Answered, Outcome};
 use super::handshake::Handshake;
 use super::reset::send_reset;
 use super::{cookie, ecn, half_open};
+use crate::config::Ecn;
 use crate::context::Context;
 use crate::policy::{Direction, Transport};
 
@@ -35,8 +36,9 @@ pub(crate) fn arrive(
         return Outcome::Done;
     }
     ctx.pool.free(mbuf);
-    // Data may have overtaken the acknowledgment of a cookie: a reset would end a connection that its peer takes for open.
-    let is_early = is_ack && segment.payload_len > 0 && may_be_cookie(group, segment, ctx);
+    // What is sent again may have overtaken the acknowledgment of a cookie: a reset would end a connection that its peer
+    // takes for open.
+    let is_early = is_ack && segment.is_sent_again() && may_be_cookie(group, segment, ctx);
     if !segment.flags.contains(TcpFlags::RST) && !is_early {
         open(group, segment, None, ctx);
     }
@@ -53,7 +55,9 @@ fn may_be_cookie(group: &FlowGroup, segment: &Segment, ctx: &Context<'_>) -> boo
 /// The handshake that a segment completes which acknowledges a cookie. They are looked for only while one may come back.
 fn cookie_of(group: &FlowGroup, segment: &Segment, ctx: &Context<'_>) -> Option<Handshake> {
     let may_be_one = may_be_cookie(group, segment, ctx);
-    let handshake = may_be_one.then(|| cookie::unbake(segment, ctx.now, &ctx.shared.isn))??;
+    let mut handshake = may_be_one.then(|| cookie::unbake(segment, ctx.now, &ctx.shared.isn))??;
+    // The peer may have changed what it echoes.
+    handshake.ecn &= ctx.shared.config.ecn != Ecn::Off;
     // A guess has never been asked.
     let (peer, port) = (segment.remote(), segment.flow.local_port());
     let access = &ctx.shared.access;

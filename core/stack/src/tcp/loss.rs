@@ -3,8 +3,6 @@
 //!
 //! Nothing is sent here. What is lost stands on the scoreboard, and `send_queue::pump` sends it again.
 
-use alloc::boxed::Box;
-
 use wire::{SackBlocks, SeqNumber};
 
 use super::congestion::{Arrival, Cause, Congestion, UNIT_SHIFT, Window, initial_window};
@@ -131,8 +129,7 @@ fn window(conn: &Conn) -> Window {
 }
 
 fn congestion<'a>(cold: &'a mut Cold, ctx: &Context<'_>) -> &'a mut Congestion {
-    let algorithm = ctx.shared.config.congestion;
-    cold.congestion.get_or_insert_with(|| Box::new(Congestion::new(algorithm)))
+    cold.congestion(ctx.shared.config.congestion)
 }
 
 /// Whether the window is in full use: one that is not tells nothing about the path (RFC 7661 §4.1).
@@ -174,8 +171,12 @@ pub(crate) fn on_echo(
     ctx: &mut Context<'_>,
 ) {
     let arrival = arrival(conn, acked, None, ctx);
-    // A recovery has shrunk it.
+    // A recovery has shrunk it, and stands for the mark: also where nothing was lost.
     let flight = if path(conn).recovers { None } else { Some(flight_before) };
+    if let Some(recovery) = cold.recovery.as_mut().filter(|_| flight.is_none()) {
+        recovery.undo = None;
+        spurious::forget(conn);
+    }
     let cwnd = congestion(cold, ctx).mark(window(conn), flight, arrival);
     if let Some(cwnd) = cwnd {
         conn.cwnd = cwnd;
@@ -276,7 +277,7 @@ pub(crate) fn on_ack(
     }
     match tail::judge(conn, &mut recovery, segment, twice.is_some(), news.is_duplicate) {
         Outcome::Lost { flight } => {
-            conn.cwnd = congestion(cold, ctx).reduce(window(conn), flight, Cause::Loss);
+            conn.cwnd = slow_down(conn, cold, flight, ctx);
         }
         Outcome::Unknown if let Some(twice) = twice => {
             spurious::on_twice(conn, cold, &mut recovery, twice, news.advance, ctx);
@@ -368,12 +369,18 @@ fn enter(
 ) {
     ctx.stats.tcp_fast_retransmits += 1;
     spurious::begin(conn, cold, recovery, flight, false, ctx);
-    congestion(cold, ctx).reduce(window(conn), flight, Cause::Loss);
+    slow_down(conn, cold, flight, ctx);
     conn.flags.set(Flags::RECOVERY);
-    ecn::note_slowed(conn);
     recovery.recover = Some(conn.snd_nxt);
     recovery.prr = Prr::new(flight);
     recovery.probe = None;
+}
+
+/// A loss, with `flight` bytes in flight. Answers the new slow start threshold.
+fn slow_down(conn: &mut Conn, cold: &mut Cold, flight: u32, ctx: &Context<'_>) -> u32 {
+    ecn::note_slowed(conn);
+    let arrival = arrival(conn, 0, None, ctx);
+    congestion(cold, ctx).lose(window(conn), flight, arrival)
 }
 
 /// All that was sent when the recovery began is acknowledged.
@@ -435,9 +442,11 @@ pub(crate) fn on_timeout(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>
         true => rack.time_out(board, path(conn), ctx.now.as_nanos()),
         false => _ = board.judge(|_| Some(true)),
     }
-    if !is_size {
-        conn.cwnd = recovery.pipe(conn.flight(), conn.mss) + u32::from(conn.mss);
-    }
+    let pipe = recovery.pipe(conn.flight(), conn.mss);
+    conn.cwnd = match is_size {
+        true => conn.cwnd.min(pipe + initial_window(conn.mss)),
+        false => pipe + u32::from(conn.mss),
+    };
     cold.recovery = Some(recovery);
     recover_again(conn, cold);
 }

@@ -205,6 +205,7 @@ pub(crate) fn transmit(
         }
     }
     acknowledged(conn);
+    ecn::note_sent(conn, flags);
     if owes_blocks {
         conn.flags.set(Flags::ACK_NOW);
     }

@@ -2,7 +2,8 @@
 //! fills a queue on the way. The timing wheel says when to go on.
 //!
 //! A bucket of tokens: as many segments as an initial window has may go at once, then one after the other at somewhat more
-//! than the window's rate.
+//! than the window's rate. Replies that go the short way (`predicted`), each a segment of its own and at most as many as may be
+//! listed, are not held back.
 
 use super::congestion::{Congestion, initial_window};
 use super::conn::{Cold, Conn};

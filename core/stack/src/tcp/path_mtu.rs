@@ -10,9 +10,11 @@
 //! Each connection finds out for itself, in a few round trips. A table by destination (RFC 1191 §6.2) would let one forged
 //! message that a connection believed slow all others to the same peer.
 
+use wire::SeqNumber;
+
 use super::congestion::initial_window;
 use super::conn::{Cold, Conn, Flags};
-use super::recovery::{Recovery, SizeProbe};
+use super::recovery::{Recovery, SizeProbe, TooBig};
 use super::spurious;
 use crate::context::{Context, STAMP_SHIFT};
 
@@ -59,20 +61,21 @@ fn confirm(
         return false;
     }
     recovery.too_big = None;
-    shrink(conn, cold, recovery, message.mss, ctx)
+    shrink(conn, cold, recovery, &message, ctx)
 }
 
-/// The path carries `mss` payload bytes and no more: what is larger and in flight is lost. Answers whether all that is lost
+/// The path carries `mss` payload bytes and no more, as the message says: what is larger and in flight is lost. Answers whether all that is lost
 /// was too big.
 fn shrink(
     conn: &mut Conn,
     cold: &mut Cold,
     recovery: &mut Recovery,
-    mss: u16,
+    &TooBig { seq, mss, .. }: &TooBig,
     ctx: &mut Context<'_>,
 ) -> bool {
     let probe = recovery.size_probe.take();
-    recovery.board.judge(|sent| Some(sent.payload_len() > mss));
+    // The one that was reported too, which options may have made longer.
+    recovery.board.judge(|sent| Some(sent.payload_len() > mss || sent.seq == seq));
     note_failed(conn, cold, mss.saturating_add(1), ctx);
     if mss >= conn.mss {
         return probe.is_some_and(|probe| excuse(conn, recovery, probe));
@@ -118,7 +121,7 @@ fn excuse(conn: &mut Conn, recovery: &mut Recovery, SizeProbe { seq, end }: Size
 
 /// Segments of `size` payload bytes do not arrive.
 fn note_failed(conn: &Conn, cold: &mut Cold, size: u16, ctx: &Context<'_>) {
-    let path = &mut cold.path_mtu;
+    let path = &mut cold.congestion(ctx.shared.config.congestion).path_mtu;
     if path.full == 0 {
         path.full = conn.mss;
     }
@@ -140,8 +143,9 @@ fn judge_probe(
     if conn.snd_una.after_eq(end) {
         recovery.size_probe = None;
         conn.mss = size;
-        cold.congestion.as_mut().map(|congestion| congestion.doubted.take());
-        let path = &mut cold.path_mtu;
+        let congestion = cold.congestion(ctx.shared.config.congestion);
+        congestion.doubted = None;
+        let path = &mut congestion.path_mtu;
         path.try_at = ctx.clock;
         if size >= path.full {
             *path = Default::default();
@@ -177,7 +181,9 @@ pub(crate) fn on_timeout(
 ) -> bool {
     if let Some(message) = &mut recovery.too_big {
         message.due_ns = 0;
-        if confirm(conn, cold, recovery, ctx) {
+        let before = conn.mss;
+        // That a probe was too big does not explain it.
+        if confirm(conn, cold, recovery, ctx) && conn.mss < before {
             return true;
         }
     }
@@ -211,11 +217,12 @@ pub(crate) fn next_size(conn: &Conn, cold: &mut Cold, ctx: &Context<'_>) -> Opti
     let is_unclear = |recovery: &Recovery| {
         recovery.size_probe.is_some() || recovery.too_big.is_some() || recovery.undo.is_some()
     };
-    let path = &mut cold.path_mtu;
+    let is_unclear = cold.recovery.as_deref().is_some_and(is_unclear);
+    let path = &mut cold.congestion.as_deref_mut()?.path_mtu;
     if path.full <= conn.mss
         || (ctx.clock.wrapping_sub(path.try_at) as i32) < 0
         || conn.flags.has(RECOVERS.and(Flags::FRTO))
-        || cold.recovery.as_deref().is_some_and(is_unclear)
+        || is_unclear
     {
         return None;
     }
@@ -231,5 +238,25 @@ pub(crate) fn next_size(conn: &Conn, cold: &mut Cold, ctx: &Context<'_>) -> Opti
 
 /// A probe could not be made, or its loss is no answer.
 pub(crate) fn put_off(cold: &mut Cold, ctx: &Context<'_>) {
-    cold.path_mtu.try_at = ctx.clock.wrapping_add(AGAIN);
+    if let Some(congestion) = &mut cold.congestion {
+        congestion.path_mtu.try_at = ctx.clock.wrapping_add(AGAIN);
+    }
+}
+
+/// Whether the path is known to carry less than both ends would take.
+pub(crate) fn is_narrow(cold: &Cold) -> bool {
+    cold.congestion.as_ref().is_some_and(|congestion| congestion.path_mtu.full != 0)
+}
+
+/// The segment that begins with `seq` goes out in parts: if it was a probe, their arrival says nothing of its size.
+pub(crate) fn forget_probe(
+    cold: &mut Cold,
+    recovery: &mut Recovery,
+    seq: SeqNumber,
+    ctx: &Context<'_>,
+) {
+    if recovery.size_probe.is_some_and(|probe| probe.seq == seq) {
+        recovery.size_probe = None;
+        put_off(cold, ctx);
+    }
 }

@@ -130,9 +130,13 @@ fn resend_lost(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) -> bool 
         });
         // One that is longer than the path's segments by now goes out in parts.
         let next = board.first_lost().filter(|&(seq, end)| may_resend(conn, pipe, seq, end));
-        if next.is_none() || !split_lost(conn, &mut board, ctx) {
+        let Some((seq, _)) = next else { break };
+        // Pieces take memory of their own: with some on their way, as much as others may.
+        let may_split = pipe == 0 || ctx.pool.allows(Want::Send);
+        if !may_split || !split_lost(conn, &mut board, ctx) {
             break;
         }
+        path_mtu::forget_probe(cold, &mut recovery, seq, ctx);
     }
     recovery.board = board;
     recovery.prr.sent = recovery.prr.sent.saturating_add(pipe - before);
@@ -144,9 +148,16 @@ fn resend_lost(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) -> bool 
 /// Cuts the first lost segment where it is longer than the path's segments. Answers whether it did.
 fn split_lost(conn: &Conn, board: &mut Scoreboard, ctx: &mut Context<'_>) -> bool {
     let lost = board.oldest_lost().filter(|&(_, len)| len > conn.mss && ctx.can_send());
-    lost.is_some_and(|(index, _)| {
-        board.split(index, |second| cut_front(second, conn.mss, ctx).ok())
+    let has_room = board.len() < MAX_SEGMENTS;
+    lost.filter(|_| has_room).is_some_and(|(index, len)| {
+        board.split(index, |second| cut_front(second, part_of(len, conn), ctx).ok())
     })
+}
+
+/// Payload bytes of the parts of a segment that is longer than the path's: equal ones, so that an MTU that is named again and
+/// again, a little less each time, does not cut ever smaller pieces off.
+fn part_of(len: u16, conn: &Conn) -> u16 {
+    len.div_ceil(len.div_ceil(conn.mss.max(1)))
 }
 
 /// Whether the windows let a segment be sent again, or its first part, with `pipe` bytes on their way.
@@ -157,7 +168,7 @@ fn may_resend(conn: &Conn, pipe: u32, seq: SeqNumber, end: SeqNumber) -> bool {
 }
 
 fn send_waiting(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) {
-    if cold.path_mtu.full != 0 && pacing::due_ns(conn, cold, ctx).is_none() {
+    if path_mtu::is_narrow(cold) && pacing::due_ns(conn, cold, ctx).is_none() {
         try_size(conn, cold, ctx);
     }
     while let Some(meta) = cold.unsent.front() {
@@ -364,14 +375,24 @@ fn retransmit(conn: &mut Conn, cold: &mut Cold, end: End, ctx: &mut Context<'_>)
     let now_ns = ctx.now.as_nanos();
     let board = &mut recovery.board;
     // In parts where the path's segments are shorter by now.
-    while let Some((index, _)) = board.at_end(end).filter(|&(_, len)| len > conn.mss)
-        && board.split(index, |second| cut_front(second, conn.mss, ctx).ok())
-    {}
+    let mut was_long = None;
+    while let Some((index, len)) = board.at_end(end).filter(|&(_, len)| len > conn.mss)
+        && board.len() < MAX_SEGMENTS
+    {
+        let seq = board.iter().nth(index).map(|sent| sent.seq);
+        if !board.split(index, |second| cut_front(second, part_of(len, conn), ctx).ok()) {
+            break;
+        }
+        was_long = was_long.or(seq);
+    }
     let is_short = board.at_end(end).is_some_and(|(_, len)| len <= conn.mss);
     let is_sent = is_short
         && board.send_again(end, |retained| {
             transmit(conn, cold, retained, ctx).is_ok().then_some(now_ns)
         });
+    if let Some(seq) = was_long {
+        path_mtu::forget_probe(cold, &mut recovery, seq, ctx);
+    }
     cold.recovery = Some(recovery);
     is_sent
 }

@@ -51,11 +51,14 @@ pub(crate) fn fire(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
             }
             _ if flags.has(Flags::EARLY) => {
                 let (place, conn, cold) = group.at(slot);
-                match flags.has(Flags::PROBE) {
-                    true => send_queue::probe_tail(conn, cold, ctx),
-                    false => loss::on_late(conn, cold, ctx),
+                if flags.has(Flags::PROBE) {
+                    send_queue::probe_tail(conn, cold, ctx);
+                    output::arm_retransmission(conn, ctx);
+                } else {
+                    loss::on_late(conn, cold, ctx);
+                    // Step 6 reckons when the others are due.
+                    conn.flags.set(Flags::RTX_ARMED.and(Flags::REORDER_TIMER));
                 }
-                output::arm_retransmission(conn, ctx);
                 send_queue::pump(place, conn, cold, ctx);
             }
             _ => {

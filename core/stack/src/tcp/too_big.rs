@@ -4,7 +4,7 @@
 //! larger than the MTU that it names, and then only once the segment is not acknowledged in time (RFC 5927 §7.2): `path_mtu`
 //! decides. `input` forwards it to the core of the connection, as it does with the connection's own segments.
 
-use wire::{FlowKey, SeqNumber};
+use wire::{FlowKey, MAX_OPTIONS_LEN, SeqNumber};
 
 use super::conn::{Conn, Flags};
 use super::group::FlowGroup;
@@ -38,13 +38,14 @@ const HEADERS: u16 = 40;
 #[cold]
 pub(crate) fn arrive(group: &mut FlowGroup, message: &Message, ctx: &mut Context<'_>) {
     ctx.stats.icmp_errors_in += 1;
-    if !ctx.may_answer(Answer::TooBig, message.flow.remote_addr()) {
-        return;
-    }
     let Some(slot) = group.lookup(message.hash, message.flow) else { return };
     let (place, conn, cold) = group.at(slot);
     let is_in_flight = message.seq.after_eq(conn.snd_una) && message.seq.before(conn.snd_nxt);
-    if !conn.state.is_synchronized() || !is_in_flight {
+    // Guesses that hit nothing spend nothing of what honest messages may.
+    if !conn.state.is_synchronized()
+        || !is_in_flight
+        || !ctx.may_answer(Answer::TooBig, message.flow.remote_addr())
+    {
         return;
     }
     let recovery = loss::track(conn, cold);
@@ -66,15 +67,17 @@ pub(crate) fn arrive(group: &mut FlowGroup, message: &Message, ctx: &mut Context
     output::note_pending(conn, place, ctx);
 }
 
-/// Payload bytes of a segment that a path with this MTU carries, where that is less than `sent`.
+/// Payload bytes of a full segment that a path with this MTU carries, where one of `sent` may have been too big for it.
 fn carried(conn: &Conn, mtu: u16, sent: u16) -> Option<u16> {
     let options =
         if conn.flags.has(Flags::TIMESTAMPS) { output::TIMESTAMP_BYTES as u16 } else { 0 };
     let headers = HEADERS + options;
     let packet = sent.saturating_add(headers);
+    // It may have had more options than a full segment has (RFC 9293 §3.7.1).
+    let longest = sent.saturating_add(HEADERS + MAX_OPTIONS_LEN as u16);
     let mtu = match mtu {
         0 => PLATEAUS.into_iter().find(|&plateau| plateau < packet)?,
         _ => mtu.max(LEAST_MTU),
     };
-    (mtu < packet).then(|| mtu - headers)
+    (mtu < longest).then(|| mtu - headers)
 }

@@ -70,7 +70,7 @@ fn is_asked_for_once_and_used_where_it_is_granted() {
         world.send(10 * MSS as usize);
         assert_eq!(codepoints(&world.segments()), [expected; 10], "{flags}");
     }
-    // A path that drops such SYNs is not asked twice, and what answers the second one grants nothing.
+    // A path that drops such SYNs is not asked twice; the answer says whether the peer has heard the first one.
     let mut world = World::with(|config| config.ecn = Ecn::Ask);
     let (peer, _) = connect(&mut world, Open::default());
     world.pass_until_sent(ms(1_500));
@@ -79,7 +79,7 @@ fn is_asked_for_once_and_used_where_it_is_granted() {
     world.expect(&peer, &[". 1 ack 1"]);
     world.told();
     world.send(100);
-    assert_eq!(codepoints(&world.segments()), [ECN_NOT_ECT]);
+    assert_eq!(codepoints(&world.segments()), [ECN_ECT_0]);
 }
 
 #[test]
@@ -242,4 +242,60 @@ fn dctcp_shrinks_by_what_was_marked() {
     let before = (0..40).fold(5, |segments, _| next(segments, "."));
     let after = next(before, ".E");
     assert!(before > 20 && after < before && after * 10 > before * 8, "{before} to {after}");
+}
+
+/// A time-out after a mark: slow start begins anew, whatever the marks of that window were.
+#[test]
+fn a_time_out_after_a_mark_grows_again() {
+    for flags in [".", ".E"] {
+        let mut world = World::new();
+        let peer = agreed(&mut world, None);
+        world.send(10 * MSS as usize);
+        world.segments();
+        world.hear(&peer.seg(1, 1 + MSS).flags(".E"));
+        world.pass_until_sent(ms(1_500));
+        assert_eq!(world.segments().len(), 1);
+        world.hear(&peer.seg(1, 1 + 2 * MSS).flags(flags));
+        assert_eq!(world.segments().len(), 2, "{flags}");
+        world.hear(&peer.seg(1, 1 + 4 * MSS).flags(flags));
+        assert!(world.segments().len() >= 3, "{flags}");
+        world.hear(&peer.seg(1, 1 + 10 * MSS));
+    }
+}
+
+/// RFC 3168 §6.1.2: a mark and a loss of the same window shrink it once.
+#[test]
+fn a_loss_beside_a_mark_costs_nothing_more() {
+    let mut world = World::new();
+    let (peer, _) = Peer::knock(&mut world, 5, Open { sack: true, ..open() });
+    world.pass(ms(10));
+    world.hear(&peer.seg(1, 1));
+    world.told();
+    world.send(10 * MSS as usize);
+    world.segments();
+    world.pass(ms(10));
+    world.hear(&peer.seg(1, 1 + MSS).flags(".E"));
+    world.hear(&peer.sack(1, 1 + MSS, &[(1 + 2 * MSS, 1 + 10 * MSS)]).flags(".E"));
+    let lost = format!(". {}:{}(1460) ack 1", 1 + MSS, 1 + 2 * MSS);
+    world.expect(&peer, &[&lost]);
+    world.told();
+    world.pass(ms(1));
+    world.hear(&peer.seg(1, 1 + 10 * MSS));
+    // CUBIC has kept 0.7 of ten segments.
+    let told = world.told();
+    let Some(&Told::Sent { window, .. }) = told.last() else { panic!("{told:?}") };
+    assert_eq!((window / MSS, world.stats().tcp_fast_retransmits), (7, 1));
+}
+
+#[test]
+fn a_cookie_brings_no_ecn_where_it_is_off() {
+    let mut world = World::with(|config| (config.backlog, config.ecn) = (1, Ecn::Off));
+    Peer::knock(&mut world, 4, Open::default());
+    let (mut peer, _) = Peer::knock(&mut world, 5, Open { timestamp: Some(7), ..open() });
+    // The peer echoes what was not sent: ECN.
+    peer.timestamp = peer.timestamp.map(|(value, echo)| (value, echo | 1 << 6));
+    world.hear(&peer.seg(1, 1));
+    world.told();
+    world.send(100);
+    assert_eq!(codepoints(&world.segments()), [ECN_NOT_ECT]);
 }

@@ -197,6 +197,7 @@ fn data_that_overtakes_the_acknowledgment_of_a_cookie_is_not_reset() {
     Peer::knock(&mut world, 1, Open::default());
     let (peer, _) = Peer::knock(&mut world, 2, Open::default());
     world.hear(&peer.seg(11, 1).len(10));
+    world.hear(&peer.seg(21, 1).flags("F."));
     world.silent();
     world.hear(&peer.seg(1, 1).len(10));
     world.hear(&peer.seg(11, 1).len(10));

@@ -145,7 +145,7 @@ fn what_a_router_found_too_big_is_sent_again_in_parts() {
         world.silent();
         world.pass(ms(2));
         let parts = world.segments();
-        assert_eq!(sizes(&parts), [1_360, 100].repeat(6));
+        assert_eq!(sizes(&parts), [MSS / 2; 12]);
         parts.iter().for_each(|part| _ = peer.text(part));
         assert_eq!((world.stats().tcp_timeouts, world.stats().tcp_path_mtu_lowered), (0, 1));
         world.pass(ms(RTT));
@@ -205,7 +205,7 @@ fn a_time_out_after_a_message_is_no_congestion() {
     world.pass(ms(195));
     world.hear_frames(&[message(&sent[0], 1_400)]);
     world.pass(ms(15));
-    assert_eq!(sizes(&world.segments()), [1_360, 100].repeat(6));
+    assert_eq!(sizes(&world.segments()), [MSS / 2; 12]);
     assert_eq!(world.stats().tcp_timeouts, 1);
     world.hear(&peer.seg(1, 1 + 6 * MSS as u32));
     world.send(9 * MSS);
@@ -303,14 +303,19 @@ fn sizes_follow_the_plateaus_down_to_the_floor() {
         let sent = world.segments();
         world.hear_frames(&[message(&sent[0], mtu)]);
         world.pass(ms(3 * RTT));
-        let parts = world.segments();
-        assert_eq!(parts[0].payload.len(), expected, "{mtu}");
+        let parts = MSS.div_ceil(expected);
+        assert_eq!(sizes(&world.segments())[0], MSS.div_ceil(parts), "{mtu}");
+        world.hear(&peer.seg(1, 1 + MSS as u32));
+        world.told();
+        world.send(MSS);
+        let sent = world.segments();
+        assert_eq!(sent[0].payload.len(), expected, "{mtu}");
         // What has the least size is never too big.
         if expected == 512 {
-            world.hear_frames(&[message(&parts[0], 0), message(&parts[0], 100)]);
+            world.hear_frames(&[message(&sent[0], 0), message(&sent[0], 100)]);
             world.pass(ms(3 * RTT));
         }
-        world.hear(&peer.seg(1, 1 + MSS as u32));
+        world.hear(&peer.seg(1, 1 + 2 * MSS as u32));
         assert_eq!(world.stats().tcp_path_mtu_lowered, 1);
     }
 }
@@ -324,8 +329,11 @@ fn options_are_subtracted() {
     let sent = world.segments();
     world.hear_frames(&[message(&sent[0], 1_000)]);
     world.pass(ms(3 * RTT));
-    assert_eq!(sizes(&world.segments()), [948, 500]);
+    assert_eq!(sizes(&world.segments()), [724; 2]);
     world.hear(&peer.seg(1, 1 + MSS as u32 - 12));
+    world.told();
+    world.send(MSS);
+    assert_eq!(sizes(&world.segments()), [948, MSS - 948]);
 }
 
 /// A message comes while holes are open: what the peer has is not sent again, and what it lacks goes out in parts.
@@ -345,22 +353,13 @@ fn holes_are_filled_with_parts() {
     world.pass(ms(2 * RTT));
     world.pass(ms(1));
     let parts: Vec<_> = world.segments().iter().map(|part| peer.text(part)).collect();
-    let expected = [
-        (at(2), 1_000),
-        (at(2) + 1_000, 460),
-        (at(4), 1_000),
-        (at(4) + 1_000, 460),
-        (at(7), 1_000),
-        (at(7) + 1_000, 460),
-        (at(8), 1_000),
-        (at(8) + 1_000, 460),
-        (at(9), 1_000),
-        (at(9) + 1_000, 460),
-    ];
-    let expected: Vec<_> =
-        expected.map(|(seq, len)| format!(". {seq}:{}({len}) ack 1", seq + len)).to_vec();
+    let expected: Vec<_> = [2, 4, 7, 8, 9]
+        .into_iter()
+        .flat_map(|number| [at(number), at(number) + 730])
+        .map(|seq| format!(". {seq}:{}(730) ack 1", seq + 730))
+        .collect();
     assert_eq!(parts, expected);
-    world.hear(&peer.sack(1, at(4) + 1_000, &[(at(5), at(8))]));
+    world.hear(&peer.sack(1, at(4) + 730, &[(at(5), at(8))]));
     world.hear(&peer.seg(1, at(10)));
     assert_eq!(world.stats().tcp_timeouts, 0);
 }
@@ -465,4 +464,59 @@ proptest! {
         }
         prop_assert_eq!(far.next, sent);
     }
+}
+
+/// A forger who sees the segments names an MTU that is a little less each time: they are cut in halves and not in crumbs.
+#[test]
+fn an_mtu_that_shrinks_byte_by_byte_takes_little_memory() {
+    let mut world = World::new();
+    let peer = opened(&mut world, sack());
+    world.send(10 * MSS);
+    let sent = world.segments();
+    let free = world.pool.available();
+    for less in 1..200 {
+        world.hear_frames(&[message(&sent[0], 1_500 - less), message(&sent[9], 1_500 - less)]);
+        world.pass(ms(3 * RTT) / 2);
+    }
+    assert!(free - world.pool.available() <= 30, "{} of {free} are left", world.pool.available());
+    world.hear(&peer.seg(1, 1 + 10 * MSS as u32));
+    world.frames_out();
+}
+
+/// Selective acknowledgments make a packet longer than its payload tells: the message about it counts.
+#[test]
+fn a_packet_that_options_made_too_big_is_sent_again_in_parts() {
+    let mut world = World::new();
+    let peer = opened(&mut world, sack());
+    // Gaps of the peer's, which each segment tells of.
+    world.hear_all(&[peer.seg(101, 1).len(10), peer.seg(201, 1).len(10), peer.seg(301, 1).len(10)]);
+    world.frames_out();
+    world.told();
+    world.send(1_400);
+    let sent = world.segments();
+    assert_eq!((sent[0].payload.len(), peer.blocks(&sent[0]).len()), (1_400, 3));
+    world.hear_frames(&[message(&sent[0], 1_460)]);
+    world.pass(ms(3 * RTT));
+    assert_eq!(world.stats().tcp_path_mtu_lowered, 1);
+    assert!(world.segments()[0].payload.len() <= 1_420);
+    world.hear(&peer.seg(1, 1_401));
+    world.frames_out();
+}
+
+/// Guesses at connections and numbers spend nothing of what honest messages may.
+#[test]
+fn blind_messages_do_not_keep_honest_ones_out() {
+    let mut world = World::with(|config| config.answers_per_second = 4);
+    let peer = opened(&mut world, sack());
+    world.send(2 * MSS);
+    let sent = world.segments();
+    for guess in 1..50 {
+        let wrong = Seg { seq: sent[1].seq + 100_000 * guess, ..sent[1].clone() };
+        world.hear_frames(&[message(&wrong, 1_400)]);
+    }
+    world.hear_frames(&[message(&sent[0], 1_400)]);
+    world.pass(ms(3 * RTT));
+    assert_eq!(world.stats().tcp_path_mtu_lowered, 1);
+    world.hear(&peer.seg(1, 1 + 2 * MSS as u32));
+    world.frames_out();
 }

@@ -49,7 +49,7 @@ impl CongestionControl for Dctcp {
         }
         // One whose end is far off is of a time before the sequence numbers turned round.
         let is_on = end.after(una) && end.before_eq(nxt);
-        if is_on {
+        if is_on || una == from {
             return;
         }
         let all = ((una - from) as u32).max(1);
@@ -86,6 +86,16 @@ mod tests {
         let fifth = dctcp.reduce(WINDOW, 40 * MSS, Cause::Mark);
         assert!((35_900..=36_200).contains(&fifth), "{fifth}");
         windows(&mut dctcp, &mut una, 200, 40);
+        let all = dctcp.reduce(WINDOW, 40 * MSS, Cause::Mark);
+        assert!((20_000..=20_100).contains(&all), "{all}");
+        // One acknowledgment a window, of all that is in flight, after which the window is asked for once more.
+        for _ in 0..200 {
+            una += 40 * MSS;
+            let arrival =
+                Arrival { acked: 40 * MSS, una, nxt: una, rtt_ns: None, srtt_ns: 0, at: 0 };
+            dctcp.arrived(arrival, true);
+            dctcp.arrived(arrival, false);
+        }
         let all = dctcp.reduce(WINDOW, 40 * MSS, Cause::Mark);
         assert!((20_000..=20_100).contains(&all), "{all}");
         windows(&mut dctcp, &mut una, 200, 0);
