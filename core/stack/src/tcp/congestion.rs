@@ -126,7 +126,9 @@ impl Congestion {
     /// Something was lost, with `flight` bytes in flight. Answers the new threshold: that of before, where a mark of the same
     /// window has lowered it (RFC 3168 §6.1.2); DCTCP counts losses beside marks (RFC 8257 §3.5).
     pub fn lose(&mut self, window: Window, flight: u32, arrival: Arrival) -> u32 {
-        if self.is_of_before(arrival) && !matches!(self.algorithm, Algorithm::Dctcp(_)) {
+        let is_dctcp = matches!(self.algorithm, Algorithm::Dctcp(_));
+        // Below the threshold a mark has changed nothing: it came while the window grew again.
+        if self.is_of_before(arrival) && self.ssthresh <= window.cwnd && !is_dctcp {
             return self.ssthresh;
         }
         self.reduce(window, flight, Cause::Loss)
@@ -176,6 +178,19 @@ mod tests {
             let mut control = Congestion::new(algorithm);
             assert_eq!(control.grow(window, arrival(60_000)), 18_000, "eight segments");
         }
+    }
+
+    #[test]
+    fn a_loss_counts_unless_a_mark_of_its_window_did() {
+        let window = Window { cwnd: 10_000, mss: MSS };
+        let mut control = Congestion::new(CongestionAlgorithm::NewReno);
+        assert_eq!(control.mark(window, Some(10_000), arrival(1_000)), Some(5_000));
+        let after = Window { cwnd: 5_000, mss: MSS };
+        assert_eq!(control.lose(after, 8_000, arrival(1_000)), 5_000);
+        // One that changed nothing, as something was being recovered.
+        let mut control = Congestion::new(CongestionAlgorithm::NewReno);
+        assert_eq!(control.mark(window, None, arrival(1_000)), None);
+        assert_eq!(control.lose(window, 8_000, arrival(1_000)), 4_000);
     }
 
     #[test]
