@@ -9,6 +9,7 @@ use std::io::Write;
 
 use clap::Args;
 use clock::{Duration, Instant};
+use measure::stats::nearest;
 use reproduce::Grid;
 use serde::Serialize;
 
@@ -340,7 +341,7 @@ impl Attack {
 fn p99(times: &[u64]) -> u64 {
     let mut sorted = times.to_vec();
     sorted.sort_unstable();
-    if sorted.len() < 100 { 0 } else { sorted[(sorted.len() * 99).div_ceil(100) - 1] }
+    if sorted.len() < 100 { 0 } else { nearest(&sorted, 0.99) }
 }
 
 fn print(outcomes: &[Outcome], out: &mut impl Write) -> std::io::Result<()> {

@@ -87,7 +87,7 @@ fn is_precise(config: &StackConfig) -> bool {
 pub(crate) fn arrive(conn: &mut Conn, segment: &Segment, config: &StackConfig) {
     let is_over = segment.flags.contains(TcpFlags::CWR) || is_precise(config);
     if segment.is_marked {
-        // The first one is told of at once.
+        // The first one is acknowledged at once.
         let is_first = !conn.flags.has(Flags::MARKED);
         conn.flags.set(if is_first { Flags::MARKED.and(Flags::ACK_NOW) } else { Flags::MARKED });
     } else if is_over {

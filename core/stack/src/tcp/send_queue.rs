@@ -147,17 +147,23 @@ fn resend_lost(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) -> bool 
 
 /// Cuts the first lost segment where it is longer than the path's segments. Answers whether it did.
 fn split_lost(conn: &Conn, board: &mut Scoreboard, ctx: &mut Context<'_>) -> bool {
-    let lost = board.oldest_lost().filter(|&(_, len)| len > conn.mss && ctx.can_send());
-    let has_room = board.len() < MAX_SEGMENTS;
-    lost.filter(|_| has_room).is_some_and(|(index, len)| {
-        board.split(index, |second| cut_front(second, part_of(len, conn), ctx).ok())
-    })
+    let lost = board.oldest_lost().filter(|_| ctx.can_send());
+    lost.is_some_and(|long| split(conn, board, long, ctx))
 }
 
-/// Payload bytes of the parts of a segment that is longer than the path's: equal ones, so that an MTU that is named again and
-/// again, a little less each time, does not cut ever smaller pieces off.
-fn part_of(len: u16, conn: &Conn) -> u16 {
-    len.div_ceil(len.div_ceil(conn.mss.max(1)))
+/// Cuts the segment at `index`, of `len` payload bytes, where it is longer than the path's segments: in equal parts, so that
+/// an MTU that is named again and again, a little less each time, does not cut ever smaller pieces off. Answers whether it
+/// did.
+fn split(
+    conn: &Conn,
+    board: &mut Scoreboard,
+    (index, len): (usize, u16),
+    ctx: &mut Context<'_>,
+) -> bool {
+    let part = len.div_ceil(len.div_ceil(conn.mss.max(1)).max(1));
+    len > conn.mss
+        && board.len() < MAX_SEGMENTS
+        && board.split(index, |second| cut_front(second, part, ctx).ok())
 }
 
 /// Whether the windows let a segment be sent again, or its first part, with `pipe` bytes on their way.
@@ -375,22 +381,18 @@ fn retransmit(conn: &mut Conn, cold: &mut Cold, end: End, ctx: &mut Context<'_>)
     let now_ns = ctx.now.as_nanos();
     let board = &mut recovery.board;
     // In parts where the path's segments are shorter by now.
-    let mut was_long = None;
-    while let Some((index, len)) = board.at_end(end).filter(|&(_, len)| len > conn.mss)
-        && board.len() < MAX_SEGMENTS
-    {
-        let seq = board.iter().nth(index).map(|sent| sent.seq);
-        if !board.split(index, |second| cut_front(second, part_of(len, conn), ctx).ok()) {
-            break;
-        }
-        was_long = was_long.or(seq);
-    }
+    let (before, first) = (board.len(), board.at_end(end).map_or(0, |(index, _)| index));
+    let seq = board.iter().nth(first).map(|sent| sent.seq);
+    while let Some(long) = board.at_end(end)
+        && split(conn, board, long, ctx)
+    {}
+    let was_long = board.len() > before;
     let is_short = board.at_end(end).is_some_and(|(_, len)| len <= conn.mss);
     let is_sent = is_short
         && board.send_again(end, |retained| {
             transmit(conn, cold, retained, ctx).is_ok().then_some(now_ns)
         });
-    if let Some(seq) = was_long {
+    if let Some(seq) = seq.filter(|_| was_long) {
         path_mtu::forget_probe(cold, &mut recovery, seq, ctx);
     }
     cold.recovery = Some(recovery);

@@ -43,21 +43,17 @@ pub(crate) fn fire(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
                 close::send_fin(group, slot, ctx);
             }
             _ if flags.has(Flags::PERSIST) => probe(group, slot, ctx),
-            _ if flags.has(Flags::PACED) => {
-                let (place, conn, cold) = group.at(slot);
-                // Step 6 reckons when the others are due.
-                conn.flags.set(Flags::RTX_ARMED.and(Flags::PACED));
-                send_queue::pump(place, conn, cold, ctx);
-            }
             _ if flags.has(Flags::EARLY) => {
                 let (place, conn, cold) = group.at(slot);
                 if flags.has(Flags::PROBE) {
                     send_queue::probe_tail(conn, cold, ctx);
                     output::arm_retransmission(conn, ctx);
                 } else {
-                    loss::on_late(conn, cold, ctx);
+                    if flags.has(Flags::REORDER_TIMER) {
+                        loss::on_late(conn, cold, ctx);
+                    }
                     // Step 6 reckons when the others are due.
-                    conn.flags.set(Flags::RTX_ARMED.and(Flags::REORDER_TIMER));
+                    conn.flags.set(Flags::RTX_ARMED.and(flags.only(Flags::EARLY)));
                 }
                 send_queue::pump(place, conn, cold, ctx);
             }

@@ -181,7 +181,7 @@ fn an_echo_says_nothing_where_it_was_not_agreed_on() {
 }
 
 #[test]
-fn a_loss_is_told_of_too() {
+fn the_peer_hears_of_a_loss_too() {
     for timestamp in [None, Some(7)] {
         let mut world = World::new();
         let peer = agreed(&mut world, timestamp);

@@ -483,12 +483,12 @@ fn an_mtu_that_shrinks_byte_by_byte_takes_little_memory() {
     world.frames_out();
 }
 
-/// Selective acknowledgments make a packet longer than its payload tells: the message about it counts.
+/// Selective acknowledgments make a packet longer than its payload is: the message about it counts.
 #[test]
 fn a_packet_that_options_made_too_big_is_sent_again_in_parts() {
     let mut world = World::new();
     let peer = opened(&mut world, sack());
-    // Gaps of the peer's, which each segment tells of.
+    // Gaps of the peer's, which each segment reports.
     world.hear_all(&[peer.seg(101, 1).len(10), peer.seg(201, 1).len(10), peer.seg(301, 1).len(10)]);
     world.frames_out();
     world.told();

@@ -155,7 +155,7 @@ fn a_path_that_reports_its_mtu_costs_round_trips() {
             let most = plain.took.mul_f64(1.05 / least) + delay * 2 * 16 * times;
             assert!(outcome.took < most, "{case}: {most:?}, {plain:?} without");
             assert_eq!((outcome.lowered, outcome.timeouts), (times.into(), 0), "{case}");
-            // The slow start that follows may overflow the queue once. What was sent twice then is told of late, and each
+            // The slow start that follows may overflow the queue once. What was sent twice then is reported late, and each
             // time takes a recovery back, which has cost nothing.
             let stands = outcome.fast - outcome.spurious;
             assert!(stands <= plain.fast + u64::from(times), "{case}, {plain:?} without");

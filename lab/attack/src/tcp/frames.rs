@@ -59,17 +59,8 @@ impl Segment {
             TcpRepr { src_port: src.port, dst_port: dst.port, seq, ack, flags, window, options };
         let header = Ipv4Repr::HEADER_LEN + tcp.header_len();
         let mut packet = vec![0; header];
-        let ip = Ipv4Repr {
-            src: src.addr,
-            dst: dst.addr,
-            protocol: Protocol::TCP,
-            ttl: 64,
-            ident: 0,
-            dscp_ecn: 0,
-            dont_fragment: true,
-            payload_len: tcp.header_len() + payload.len(),
-        };
-        ip.emit(&mut packet);
+        let payload_len = tcp.header_len() + payload.len();
+        Ipv4Repr::new(src.addr, dst.addr, Protocol::TCP, payload_len).emit(&mut packet);
         let sum = Sum::of(payload);
         tcp.emit(&mut packet[Ipv4Repr::HEADER_LEN..], src.addr, dst.addr, payload.len(), sum);
         packet.extend_from_slice(payload);
