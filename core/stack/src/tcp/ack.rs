@@ -158,8 +158,8 @@ fn advance(
     if conn.flags.has(Flags::TRACKED) {
         let news = News { advance, delivered, is_duplicate: false, flight_before, rtt_ns };
         loss::on_ack(conn, cold, segment, news, ctx);
-    } else if loss::is_in_use(conn, flight_before) {
-        loss::grow(conn, cold, advance, rtt_ns, ctx);
+    } else if loss::may_grow(conn, flight_before) {
+        loss::grow(conn, cold, advance, flight_before, rtt_ns, ctx);
     }
     window_opened(place, conn, cold, bytes, ctx);
 }

@@ -17,6 +17,9 @@ use wire::SeqNumber;
 
 /// Keeps sums of windows inside the sequence space.
 const MAX_CWND: u32 = 1 << 29;
+/// The shortest time for which a window that was in full use is what the path holds.
+const USED_FOR_NS: u64 = 1_000_000_000;
+
 /// The algorithms.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum CongestionAlgorithm {
@@ -45,6 +48,10 @@ pub(crate) struct PathMtu {
 pub(crate) struct Congestion {
     /// The slow start threshold, in bytes.
     pub ssthresh: u32,
+    /// When the window was last in full use, in units of [`Arrival::at`].
+    used_at: Option<u32>,
+    /// What had been sent when it last was.
+    pub used_until: Option<SeqNumber>,
     /// What had been sent when the window last shrank for a mark: until it is acknowledged marks are of before.
     slowed_until: Option<SeqNumber>,
     /// When the next new segment may go, in nanoseconds (`pacing`).
@@ -71,9 +78,17 @@ impl Congestion {
             CongestionAlgorithm::Cubic => Algorithm::Cubic(Cubic::default()),
             CongestionAlgorithm::Dctcp => Algorithm::Dctcp(Dctcp::default()),
         };
-        let (doubted, slowed_until, slow_start) = (None, None, HyStart::default());
-        let (ssthresh, paced_ns, path_mtu) = (u32::MAX, 0, PathMtu::default());
-        Self { ssthresh, slowed_until, paced_ns, doubted, path_mtu, algorithm, slow_start }
+        Self {
+            ssthresh: u32::MAX,
+            used_at: None,
+            used_until: None,
+            slowed_until: None,
+            paced_ns: 0,
+            doubted: None,
+            path_mtu: PathMtu::default(),
+            algorithm,
+            slow_start: HyStart::default(),
+        }
     }
 
     fn control(&mut self) -> &mut dyn CongestionControl {
@@ -89,6 +104,11 @@ impl Congestion {
         self.slowed_until.is_some_and(|until| una.before_eq(until) && until.before_eq(nxt))
     }
 
+    /// Whether all that an acknowledgment covers was sent while the window was in full use.
+    pub fn was_full(&self, una: SeqNumber, nxt: SeqNumber) -> bool {
+        self.used_until.is_some_and(|until| una.before_eq(until) && until.before_eq(nxt))
+    }
+
     /// What arrived was marked, with `flight` bytes in flight; `None`: a recovery has shrunk the window. Answers the new
     /// window, once for all that was sent before (RFC 3168 §6.1.2).
     pub fn mark(&mut self, window: Window, flight: Option<u32>, arrival: Arrival) -> Option<u32> {
@@ -97,13 +117,14 @@ impl Congestion {
             return None;
         }
         self.slowed_until = Some(arrival.nxt);
-        self.ssthresh = self.reduce(window, flight?, Cause::Mark).min(window.cwnd);
+        self.ssthresh = self.reduce(window, flight?, Cause::Mark, arrival).min(window.cwnd);
         Some(self.ssthresh)
     }
 
     /// Data arrived while the window was in full use and nothing was being recovered. Answers the new window.
     pub fn grow(&mut self, window: Window, arrival: Arrival) -> u32 {
         let (Window { cwnd, mss }, ssthresh) = (window, self.ssthresh);
+        self.used_at = Some(arrival.at);
         self.control().arrived(arrival, false);
         // After a time-out it grows from less than what marks left.
         if self.is_of_before(arrival) && cwnd >= ssthresh {
@@ -131,13 +152,22 @@ impl Congestion {
         if self.is_of_before(arrival) && self.ssthresh <= window.cwnd && !is_dctcp {
             return self.ssthresh;
         }
-        self.reduce(window, flight, Cause::Loss)
+        self.reduce(window, flight, Cause::Loss, arrival)
     }
 
-    /// See [`CongestionControl::reduce`].
-    pub fn reduce(&mut self, window: Window, flight: u32, cause: Cause) -> u32 {
-        self.ssthresh = self.control().reduce(window, flight, cause);
+    /// The path holds less than was sent, with `flight` bytes in flight: see [`CongestionControl::reduce`]. Where the window
+    /// was in full use lately, the path has held as much, and it is the window that shrinks: at the end of a message hardly
+    /// anything is in flight (RFC 7661 §4.4.1; RFC 9438 §4.6).
+    pub fn reduce(&mut self, window: Window, flight: u32, cause: Cause, arrival: Arrival) -> u32 {
+        let held = if self.was_used(arrival) { flight.max(window.cwnd) } else { flight };
+        self.ssthresh = self.control().reduce(window, held, cause);
         self.ssthresh
+    }
+
+    /// Whether the window was in full use in the last second, or three round trips (RFC 7661 §4.2).
+    fn was_used(&self, Arrival { at, srtt_ns, .. }: Arrival) -> bool {
+        let lately = (3 * srtt_ns).max(USED_FOR_NS) >> UNIT_SHIFT;
+        self.used_at.is_some_and(|used_at| u64::from(at.wrapping_sub(used_at)) <= lately)
     }
 
     /// What reduced the window was a mistake: it was `cwnd` bytes, and slow start leads to `ssthresh`.
@@ -201,8 +231,24 @@ mod tests {
             window.cwnd = control.grow(window, arrival(2_000));
         }
         assert!((10_900..=11_000).contains(&window.cwnd), "{}", window.cwnd);
-        assert_eq!(control.reduce(window, 9_000, Cause::Loss), 4_500);
-        assert_eq!(control.reduce(window, 1_000, Cause::TimeOut), 2_000);
+        // 1.1 s later: the window is not in use any more.
+        let late = Arrival { at: 1_100, ..arrival(0) };
+        assert_eq!(control.reduce(window, 9_000, Cause::Loss, late), 4_500);
+        assert_eq!(control.reduce(window, 1_000, Cause::TimeOut, late), 2_000);
         assert_eq!(control.ssthresh, 2_000);
+    }
+
+    /// The end of a message is lost: little is in flight, and the path has held the window.
+    #[test]
+    fn a_window_that_was_in_use_is_what_shrinks() {
+        let window = Window { cwnd: 40_000, mss: MSS };
+        for (algorithm, expected) in
+            [(CongestionAlgorithm::NewReno, 20_000), (CongestionAlgorithm::Cubic, 28_000)]
+        {
+            let mut control = congestion(algorithm, 10_000);
+            control.grow(window, arrival(2_000));
+            let soon = Arrival { at: 900, ..arrival(0) };
+            assert_eq!(control.lose(window, 3_000, soon), expected);
+        }
     }
 }

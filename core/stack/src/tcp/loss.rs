@@ -132,22 +132,29 @@ fn congestion<'a>(cold: &'a mut Cold, ctx: &Context<'_>) -> &'a mut Congestion {
     cold.congestion(ctx.shared.config.congestion)
 }
 
-/// Whether the window is in full use: one that is not tells nothing about the path (RFC 7661 §4.1).
+/// Whether the window may grow by what is acknowledged: with less than a full segment in flight none is in full use.
 #[inline(always)]
-pub(crate) fn is_in_use(conn: &Conn, flight_before: u32) -> bool {
-    conn.cwnd / 2 < flight_before
+pub(crate) fn may_grow(conn: &Conn, flight_before: u32) -> bool {
+    flight_before >= conn.mss.into()
 }
 
-/// Data arrived while nothing was missing and the window was in full use.
+/// Data arrived while nothing was missing. The window grows where it is in full use, or was so when the data was sent: one
+/// that is not tells nothing about the path (RFC 7661 §4.1). SND.UNA has moved.
 #[cold]
 #[inline(never)]
 pub(crate) fn grow(
     conn: &mut Conn,
     cold: &mut Cold,
     acked: u32,
+    flight_before: u32,
     rtt_ns: Option<u64>,
     ctx: &Context<'_>,
 ) {
+    if conn.cwnd / 2 < flight_before {
+        congestion(cold, ctx).used_until = Some(conn.snd_nxt);
+    } else if !cold.congestion.as_ref().is_some_and(|of| of.was_full(conn.snd_una, conn.snd_nxt)) {
+        return;
+    }
     let arrival = arrival(conn, acked, rtt_ns, ctx);
     let grown = congestion(cold, ctx).grow(window(conn), arrival);
     // No further than there is memory for.
@@ -298,14 +305,15 @@ pub(crate) fn on_ack(
         delivered += u32::from(conn.mss);
     }
     let is_over = recovery.recover.is_some_and(|recover| conn.snd_una.after_eq(recover));
-    let grows = news.advance > 0 && is_in_use(conn, news.flight_before);
+    let grows = news.advance > 0 && may_grow(conn, news.flight_before);
     if conn.flags.has(Flags::TIMEOUT_RECOVERY) {
         if is_over {
             leave(conn, &mut recovery);
         }
         if grows {
             // RFC 3465 §2.3: what is sent again may have arrived before.
-            grow(conn, cold, news.advance.min(conn.mss.into()), news.rtt_ns, ctx);
+            let advance = news.advance.min(conn.mss.into());
+            grow(conn, cold, advance, news.flight_before, news.rtt_ns, ctx);
         }
     } else if conn.flags.has(Flags::RECOVERY) && is_over {
         conn.cwnd = congestion(cold, ctx).ssthresh;
@@ -316,7 +324,7 @@ pub(crate) fn on_ack(
         enter(conn, cold, &mut recovery, news.flight_before, ctx);
         reduce_rate(conn, cold, &mut recovery, delivered, false);
     } else if grows {
-        grow(conn, cold, news.advance, news.rtt_ns, ctx);
+        grow(conn, cold, news.advance, news.flight_before, news.rtt_ns, ctx);
     }
     cold.recovery = Some(recovery);
 }
@@ -430,7 +438,8 @@ pub(crate) fn on_timeout(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>
     // Only the first time-out of a row tells what the path holds (RFC 5681 §3.1, last paragraph), and that of a SYN
     // nothing.
     if is_first && is_open && !is_size {
-        congestion(cold, ctx).reduce(window(conn), conn.flight(), Cause::TimeOut);
+        let arrival = arrival(conn, 0, None, ctx);
+        congestion(cold, ctx).reduce(window(conn), conn.flight(), Cause::TimeOut, arrival);
         ecn::note_slowed(conn);
     }
     (recovery.duplicates, recovery.probe, recovery.late_at_ns) = (0, None, None);

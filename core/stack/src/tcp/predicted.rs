@@ -151,8 +151,8 @@ fn take(
     if acked > 0 {
         let acknowledged = ack::acknowledge(conn, segment, ctx);
         bytes = acknowledged.bytes;
-        if loss::is_in_use(conn, flight_before) {
-            loss::grow(conn, cold, acked, acknowledged.rtt_ns, ctx);
+        if loss::may_grow(conn, flight_before) {
+            loss::grow(conn, cold, acked, flight_before, acknowledged.rtt_ns, ctx);
         }
     }
     let grew = conn.update_edge(0, u32::MAX);

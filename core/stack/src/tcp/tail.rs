@@ -29,7 +29,7 @@ pub(crate) fn due_in(conn: &Conn, cold: &Cold, ctx: &Context<'_>) -> Option<u32>
         || conn.flags.has(HINDERS)
         || !conn.state.is_synchronized()
         || conn.srtt_8 == 0
-        || conn.flight() <= u32::from(conn.mss)
+        || conn.flight() == 0
         || !is_clear
     {
         return None;
@@ -41,7 +41,7 @@ pub(crate) fn due_in(conn: &Conn, cold: &Cold, ctx: &Context<'_>) -> Option<u32>
         // A peer that counts bytes may delay its acknowledgment, as long as we would.
         ticks += u32::from(ctx.shared.ticks.delayed_ack);
     }
-    (ticks < rto_ticks(conn, &ctx.shared.ticks)).then_some(ticks)
+    Some(ticks.min(rto_ticks(conn, &ctx.shared.ticks)))
 }
 
 /// What became of a probe.

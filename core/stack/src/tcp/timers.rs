@@ -9,7 +9,7 @@ use wire::TcpFlags;
 use super::close::abort;
 use super::conn::{Cold, Conn, Flags, State};
 use super::group::FlowGroup;
-use super::{close, keepalive, loss, output, send_queue, spurious};
+use super::{close, keepalive, loss, output, send_queue, spurious, tail};
 use crate::context::Context;
 use crate::wheel::tick_of;
 
@@ -58,7 +58,11 @@ pub(crate) fn fire(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
                 send_queue::pump(place, conn, cold, ctx);
             }
             _ => {
-                if !time_out(group, slot, ctx) {
+                let (_, conn, cold) = group.at(slot);
+                if tail::due_in(conn, cold, ctx).is_some() {
+                    send_queue::probe_tail(conn, cold, ctx);
+                    output::arm_retransmission(conn, ctx);
+                } else if !time_out(group, slot, ctx) {
                     return;
                 }
             }

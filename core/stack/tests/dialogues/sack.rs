@@ -330,7 +330,7 @@ fn a_probe_that_fills_the_gap_slows_down() {
         world.pass(ms(19));
         world.hear(&peer.seg(1, at(9)));
         world.told();
-        // Of a single segment the acknowledgment may be late: that is for the time-out.
+        // Of a single segment the acknowledgment may be late: it has as long as before a time-out.
         world.pass(ms(100));
         world.silent();
         world.hear(&peer.seg(1, at(10)));
@@ -350,9 +350,29 @@ fn a_probe_that_fills_the_gap_slows_down() {
         world.frames_out();
         world.hear(&peer.seg(1, at(15)));
         world.told();
-        assert_eq!(sendable(&mut world, &peer), if was_lost { 2 } else { 12 });
+        assert_eq!(sendable(&mut world, &peer), if was_lost { 7 } else { 12 });
         assert_eq!(world.stats().tcp_tail_probes, 1);
     }
+}
+
+/// A single segment that is lost goes again as a probe when a time-out would be due, which costs the window its share and no
+/// more (RFC 8985 §7.2). The time-out follows.
+#[test]
+fn a_single_lost_segment_is_probed_before_a_time_out() {
+    let mut world = World::new();
+    let peer = in_flight(&mut world, 20, 10);
+    world.pass(ms(20));
+    world.hear(&peer.seg(1, at(10)));
+    world.told();
+    world.send(MSS as usize);
+    assert_eq!(numbers(&mut world, &peer), [10]);
+    for (probes, time_outs) in [(1, 0), (1, 1)] {
+        near(world.pass_until_sent(ms(1_000)), 200);
+        assert_eq!(numbers(&mut world, &peer), [10]);
+        let stats = world.stats();
+        assert_eq!((stats.tcp_tail_probes, stats.tcp_timeouts), (probes, time_outs));
+    }
+    near(world.pass_until_sent(ms(1_000)), 400);
 }
 
 /// A peer may drop what it has told of (RFC 2018 §8): after a time-out nothing counts but what it acknowledges.

@@ -36,6 +36,7 @@ pub mod uplink;
 pub use self::config::{CongestionControl, LabConfig, Lifetime};
 pub use self::error::LabError;
 pub use self::netns::{Namespace, in_namespace, spawn_in};
+pub use self::pair::disable_offloads;
 pub use self::removal::{find, remove, remove_leftovers};
 pub use self::state::{LabState, Owner};
 pub use self::up::{EndInfo, Lab, LabInfo};

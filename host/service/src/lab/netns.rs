@@ -58,7 +58,7 @@ impl Namespace {
     ///
     /// # Errors
     /// What `ip` said.
-    pub(super) fn ip(&self, arguments: &[&str]) -> Result<(), LabError> {
+    pub fn ip(&self, arguments: &[&str]) -> Result<(), LabError> {
         ip(&[&["-n", &self.name][..], arguments].concat()).map(drop)
     }
 

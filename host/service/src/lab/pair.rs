@@ -83,8 +83,12 @@ fn disable_ipv6() -> Result<(), LabError> {
     Ok(())
 }
 
-/// Switches off what an AF_XDP socket cannot live with, and reads back that it is off.
-pub(super) fn disable_offloads(interface: &'static str) -> Result<(), LabError> {
+/// Switches off what an AF_XDP socket cannot live with, on an interface of the calling thread's namespace, and reads back
+/// that it is off.
+///
+/// # Errors
+/// The interface keeps it on.
+pub fn disable_offloads(interface: &'static str) -> Result<(), LabError> {
     let failed = |action| {
         move |error| {
             LabError::Failed(format!("cannot {action} of {interface} (SIOCETHTOOL): {error}"))

@@ -105,7 +105,12 @@ impl Tailplane {
         })
     }
 
-    fn start_with(
+    /// Starts a service as it is by default, which sleeps where it has nothing to do, at ordinary priority. `settings`
+    /// changes its configuration.
+    ///
+    /// # Errors
+    /// What could not be opened.
+    pub fn start_with(
         lab: &Lab,
         app: App,
         settings: impl FnOnce(&mut RunConfig),

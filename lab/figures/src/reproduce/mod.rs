@@ -11,6 +11,7 @@ mod curve;
 mod echo;
 pub mod elastic;
 mod generator;
+mod goodput;
 mod hyperplane;
 mod ixcp;
 mod lines;
@@ -63,6 +64,7 @@ pub const FIGURES: &[Figure<Testbed>] = &[
     zygos::IMBALANCE,
     zygos::VALIDATE,
     generator::GENERATOR,
+    goodput::GOODPUT,
     hyperplane::FIG3,
     hyperplane::SOFTWARE,
     DEMO,

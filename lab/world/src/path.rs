@@ -1,4 +1,5 @@
-//! A path of one hop: a rate, a queue before it, a delay behind it.
+//! A path of one hop: a rate, a queue before it, a delay behind it, and faults from a seed. Time is the caller's: the
+//! paths of virtual time and the relay between real interfaces are the same.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -9,12 +10,16 @@ use rand_xoshiro::Xoshiro256PlusPlus;
 use wire::EthernetRepr;
 use wire::ipv4::mark_congestion;
 
-/// When a transfer begins.
-pub const BEGIN: Instant = Instant::from_millis(1_000);
+/// Frames up to this length carry no data: no fault takes them, as faults are of the data's direction.
+const BARE_FRAME_BYTES: usize = 100;
+/// Packets that a burst of losses lasts, and their length, in bytes.
+const BURST_PACKETS: u64 = 20;
+const FULL_FRAME_BYTES: u64 = 1_514;
 
 /// What a path is like, in both directions.
 #[derive(Clone, Copy, Debug)]
 pub struct Path {
+    /// Of all that is drawn.
     pub seed: u64,
     /// Bits a second.
     pub rate: u64,
@@ -22,6 +27,8 @@ pub struct Path {
     pub delay: Duration,
     /// Bytes that wait before the hop at most: a round trip's worth, and 100 KB at least.
     pub queue: u64,
+    /// The hop has no queue: it drops what exceeds its rate by more than a burst of `queue` bytes (a policer).
+    pub polices: bool,
     /// Probability that a packet with data is lost.
     pub loss: f64,
     /// Probability that it is late by up to half of the delay.
@@ -52,6 +59,7 @@ impl Path {
             rate,
             delay,
             queue,
+            polices: false,
             loss: 0.0,
             reorder: 0.0,
             burst: 0.0,
@@ -65,7 +73,13 @@ impl Path {
     }
 }
 
+/// The time that bytes take at a rate in bits a second.
+fn on_wire(bytes: u64, rate: u64) -> Duration {
+    Duration::from_nanos(bytes * 8 * 1_000_000_000 / rate)
+}
+
 /// One direction of a path.
+#[derive(Debug)]
 pub struct Link {
     path: Path,
     dice: Xoshiro256PlusPlus,
@@ -74,10 +88,12 @@ pub struct Link {
     /// Packets on their way, by arrival and number.
     flying: BinaryHeap<Reverse<(Instant, u64, Vec<u8>)>>,
     count: u64,
+    began: Instant,
     /// When the present burst of losses ends.
     burst_ends: Instant,
-    /// Packets that faults took, and that the queue had no room for.
+    /// Packets that faults took.
     pub lost: u64,
+    /// Packets that the queue had no room for.
     pub dropped: u64,
     /// Bytes that each packet found in the queue.
     pub found: Vec<u64>,
@@ -86,9 +102,11 @@ pub struct Link {
 }
 
 impl Link {
-    pub fn new(path: Path, direction: u64) -> Self {
+    /// One of the two directions, 0 or 1, which begins now.
+    pub fn new(path: Path, direction: u64, began: Instant) -> Self {
         Self {
             path,
+            began,
             dice: Xoshiro256PlusPlus::seed_from_u64(path.seed * 2 + direction),
             free_at: Instant::ZERO,
             flying: BinaryHeap::new(),
@@ -103,20 +121,19 @@ impl Link {
 
     fn takes_away(&mut self, now: Instant) -> bool {
         if self.dice.random_bool(self.path.burst) {
-            self.burst_ends =
-                now + Duration::from_nanos(20 * 1_514 * 8 * 1_000_000_000 / self.path.rate);
+            self.burst_ends = now + on_wire(BURST_PACKETS * FULL_FRAME_BYTES, self.path.rate);
         }
         now < self.burst_ends || self.dice.random_bool(self.path.loss)
     }
 
-    /// A packet comes to the hop.
+    /// A packet comes to the hop. A doomed one is lost, whatever is drawn.
     pub fn send(&mut self, now: Instant, mut frame: Vec<u8>, is_doomed: bool) {
-        // Acknowledgments alone are spared: faults are of the data's direction.
-        if frame.len() > 100 && (is_doomed || self.takes_away(now)) {
+        let has_data = frame.len() > BARE_FRAME_BYTES;
+        if has_data && (is_doomed || self.takes_away(now)) {
             self.lost += 1;
             return;
         }
-        let Path { rate, delay, queue, reorder, .. } = self.path;
+        let Path { rate, delay, queue, polices, reorder, .. } = self.path;
         let begin = self.free_at.max(now);
         let waiting = begin.since(now).as_nanos() as u64 * (rate / 8) / 1_000_000_000;
         self.found.push(waiting);
@@ -127,9 +144,9 @@ impl Link {
         if self.path.mark.is_some_and(|threshold| waiting >= threshold) {
             mark_congestion(&mut frame[EthernetRepr::HEADER_LEN..]);
         }
-        self.free_at = begin + Duration::from_nanos(frame.len() as u64 * 8 * 1_000_000_000 / rate);
-        let mut due = self.free_at + delay;
-        if frame.len() > 100 && self.dice.random_bool(reorder) {
+        self.free_at = begin + on_wire(frame.len() as u64, rate);
+        let mut due = if polices { now } else { self.free_at } + delay;
+        if has_data && self.dice.random_bool(reorder) {
             due += delay.mul_f64(0.5 * self.dice.random::<f64>());
         }
         self.count += 1;
@@ -137,8 +154,11 @@ impl Link {
     }
 
     /// Whether the hop takes a packet of this frame's length; if not, the largest that it takes.
+    ///
+    /// # Errors
+    /// Bytes of the largest packet.
     pub fn check_size(&mut self, now: Instant, frame: &[u8]) -> Result<(), u16> {
-        let is_later = now.since(BEGIN) >= self.path.mtu_at;
+        let is_later = now.since(self.began) >= self.path.mtu_at;
         let mtu = self.path.mtu[usize::from(is_later)];
         let is_carried = frame.len() <= 14 + usize::from(mtu);
         self.too_big += u64::from(!is_carried);

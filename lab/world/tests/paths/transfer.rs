@@ -11,9 +11,14 @@ use wire::{
     UnreachableCode,
 };
 
-use crate::path::{BEGIN, Link, Path};
+use world::path::{Link, Path};
+use world::tail::Tail;
 
+/// When a transfer begins.
+const BEGIN: Instant = Instant::from_millis(1_000);
 const PORT: u16 = 80;
+/// Bytes of a request.
+const REQUEST: u64 = 10;
 /// Bytes of a full segment, with timestamps.
 const MSS: usize = 1448;
 
@@ -51,6 +56,8 @@ struct Host {
     credit: u32,
     handle: Option<Handle>,
     received: u64,
+    /// Bytes that each request is answered with, where there are requests.
+    answer: u64,
 }
 
 fn address(host: u8) -> (Ipv4Addr, MacAddr) {
@@ -87,12 +94,13 @@ impl Host {
             credit: 0,
             handle: None,
             received: 0,
+            answer: 0,
         }
     }
 
     /// One cycle. Answers the frames that it sends.
     fn cycle(&mut self, now: Instant, frames: &[Vec<u8>]) -> Vec<Vec<u8>> {
-        let Self { stack, pool, events, calls, left, credit, handle, received } = self;
+        let Self { stack, pool, events, calls, left, credit, handle, received, answer } = self;
         let mut rx = Vec::new();
         for frame in frames {
             let mut mbuf = pool.alloc().expect("enough memory");
@@ -106,15 +114,18 @@ impl Host {
         let mut calls_now = Calls::new(calls, pool);
         for event in view.iter() {
             match event {
-                Event::Knock { handle, .. } => {
-                    calls_now.accept(handle, Cookie(1)).expect("room");
+                Event::Knock { handle: knocked, window, .. } => {
+                    calls_now.accept(knocked, Cookie(1)).expect("room");
+                    (*handle, *credit) = (Some(knocked), window);
                 }
                 Event::Connected { outcome, .. } => {
                     let (opened, window) = outcome.expect("the other end answers");
                     (*handle, *credit) = (Some(opened), window);
                 }
-                Event::Recv { handle, data, .. } => {
+                Event::Recv { handle, data, window, .. } => {
+                    *credit = window;
                     *received += data.len() as u64;
+                    *left += *answer * (data.len() as u64 / REQUEST);
                     calls_now.recv_done(handle, data.len()).expect("room");
                 }
                 Event::Sent { window, .. } => *credit = window,
@@ -172,53 +183,110 @@ fn too_big(to: u8, mtu: u16, frame: &[u8]) -> Vec<u8> {
     packet
 }
 
+/// Two hosts with a path between them, the first of which has connected to the second.
+struct World<'a> {
+    path: Path,
+    now: Instant,
+    hosts: [Host; 2],
+    links: [Link; 2],
+    cycles: u64,
+    /// Whether a frame of the first host's is lost.
+    is_doomed: &'a mut dyn FnMut(&[u8]) -> bool,
+}
+
+impl<'a> World<'a> {
+    fn new(
+        algorithm: CongestionAlgorithm,
+        path: Path,
+        is_doomed: &'a mut dyn FnMut(&[u8]) -> bool,
+    ) -> Self {
+        let now = BEGIN;
+        let mut hosts = [[1, 2], [2, 1]].map(|ends| Host::new(ends, algorithm, path, now));
+        let links = [0, 1].map(|direction| Link::new(path, direction, now));
+        let far = Endpoint::new(address(2).0, PORT);
+        let Host { pool, calls, .. } = &mut hosts[0];
+        Calls::new(calls, pool).connect(Cookie(1), far).expect("room");
+        Self { path, now, hosts, links, cycles: 0, is_doomed }
+    }
+
+    /// Goes on until the second host has received so many bytes.
+    fn run_until_received(&mut self, bytes: u64) {
+        while self.hosts[1].received < bytes {
+            self.cycles += 1;
+            let is_endless = self.now.since(BEGIN) >= Duration::from_secs(3_600);
+            assert!(!is_endless, "no end: {} cycles", self.cycles);
+            let is_first = self.cycles == 1;
+            let progress = [0, 1].map(|side| self.step(side, is_first));
+            if progress == [false; 2] {
+                let timers = self.hosts.iter().filter_map(|host| host.stack.next_timer());
+                let next = timers.chain(self.links.iter().filter_map(Link::next)).min();
+                let next = next.expect("something happens");
+                self.now = next.max(self.now + Duration::from_nanos(1));
+            }
+        }
+    }
+
+    /// A cycle of one host, where it has something to do, or must.
+    fn step(&mut self, side: usize, must: bool) -> bool {
+        let Self { path, now, hosts, links, is_doomed, .. } = self;
+        let (host, now) = (&mut hosts[side], *now);
+        let frames = links[1 - side].receive(now);
+        let is_due = host.stack.next_timer().is_some_and(|at| at <= now);
+        if frames.is_empty() && !host.is_busy() && !is_due && !must {
+            return false;
+        }
+        for frame in host.cycle(now, &frames) {
+            let is_doomed = side == 0 && is_doomed(&frame);
+            match links[side].check_size(now, &frame) {
+                Ok(()) => links[side].send(now, frame, is_doomed),
+                Err(mtu) if path.reports => {
+                    links[1 - side].report(now, too_big(side as u8 + 1, mtu, &frame));
+                }
+                Err(_) => {}
+            }
+        }
+        true
+    }
+}
+
+/// The times of answers of so many bytes, one after the other, some of which lose their ends.
+pub fn answers(
+    count: usize,
+    bytes: u64,
+    algorithm: CongestionAlgorithm,
+    path: Path,
+) -> Vec<Duration> {
+    let mut tail = Tail::new(path.seed, bytes as u32);
+    let mut is_doomed = |frame: &[u8]| tail.dooms(frame);
+    let mut world = World::new(algorithm, path, &mut is_doomed);
+    world.hosts[0].answer = bytes;
+    world.hosts[0].left = 1;
+    world.run_until_received(1);
+    let ask = |number: usize| {
+        let asked = world.now;
+        world.hosts[1].left = REQUEST;
+        world.step(1, true);
+        world.run_until_received(1 + (number as u64 + 1) * bytes);
+        world.now.since(asked)
+    };
+    (0..count).map(ask).collect()
+}
+
 /// Sends `bytes` over a path.
 pub fn transfer(bytes: u64, algorithm: CongestionAlgorithm, path: Path) -> Outcome {
-    let (begin, mut now) = (BEGIN, BEGIN);
-    let mut hosts = [[1, 2], [2, 1]].map(|ends| Host::new(ends, algorithm, path, now));
-    let mut links = [Link::new(path, 0), Link::new(path, 1)];
-    hosts[0].left = bytes;
     let segments = bytes.div_ceil(MSS as u64);
     let first_lost = segments - u64::from(path.lose_last).min(segments);
     let mut full_sent = 0;
-    let far = Endpoint::new(address(2).0, PORT);
-    let Host { pool, calls, .. } = &mut hosts[0];
-    Calls::new(calls, pool).connect(Cookie(1), far).expect("room");
-    let mut cycles = 0_u64;
-    while hosts[1].received < bytes {
-        cycles += 1;
-        assert!(now.since(begin) < Duration::from_secs(3_600), "no end: {cycles} cycles");
-        let mut progress = false;
-        for side in 0..2 {
-            let frames = links[1 - side].receive(now);
-            if frames.is_empty() && !hosts[side].is_busy() && cycles > 1 {
-                let due = hosts[side].stack.next_timer().is_some_and(|at| at <= now);
-                if !due {
-                    continue;
-                }
-            }
-            progress = true;
-            for frame in hosts[side].cycle(now, &frames) {
-                let is_data = side == 0 && frame.len() > 100;
-                full_sent += u64::from(is_data);
-                let is_doomed = is_data && full_sent > first_lost && full_sent <= segments;
-                if let Err(mtu) = links[side].check_size(now, &frame) {
-                    if path.reports {
-                        links[1 - side].report(now, too_big(side as u8 + 1, mtu, &frame));
-                    }
-                    continue;
-                }
-                links[side].send(now, frame, is_doomed);
-            }
-        }
-        if progress {
-            continue;
-        }
-        let timers = hosts.iter().filter_map(|host| host.stack.next_timer());
-        let next = timers.chain(links.iter().filter_map(Link::next)).min();
-        now = next.expect("something happens").max(now + Duration::from_nanos(1));
-    }
-    let took = now.since(begin);
+    let mut is_doomed = |frame: &[u8]| {
+        let is_data = frame.len() > 100;
+        full_sent += u64::from(is_data);
+        is_data && full_sent > first_lost && full_sent <= segments
+    };
+    let mut world = World::new(algorithm, path, &mut is_doomed);
+    world.hosts[0].left = bytes;
+    world.run_until_received(bytes);
+    let World { now, hosts, mut links, .. } = world;
+    let took = now.since(BEGIN);
     let stats = hosts[0].stack.stats();
     let mut found = core::mem::take(&mut links[0].found);
     found.sort_unstable();

@@ -1,0 +1,233 @@
+//! Goodput over paths that lose, reorder and delay packets, beside the kernel's stack.
+
+mod bed;
+mod relay;
+
+use std::time::Duration;
+
+use anyhow::Context;
+use measure::stats::quantile;
+use reproduce::{Axis, Figure, Mark, MarkOf, Measured, Recorder, Takes};
+use world::path::Path;
+use world::tail::Tail;
+
+use self::bed::{Bed, Client, Running, Server};
+use self::relay::Carried;
+use super::Testbed;
+use super::testbed::rounds;
+
+const WORST: &str = "tcp.goodput.worst_over_linux";
+const TAIL: &str = "tcp.goodput.tail_loss_p99_over_linux";
+
+/// See the module's comment.
+pub const GOODPUT: Figure<Testbed> = Figure {
+    id: "tcp/goodput",
+    title: "Goodput over paths with faults",
+    section: "beyond the papers: RFC 9438, 8985, 2018, 6675",
+    what: "One connection of the memcached protocol on which large values are asked for, from a kernel's client behind \
+           a relay: between two of our drivers, it passes frames on as a path of 200 Mbit/s does that has a queue of a \
+           round trip's worth (100 KB at least), a round-trip time, and faults from a seed. The server is our \
+           key-value service or the distribution's memcached on the kernel's stack, both with CUBIC, in an order that \
+           is drawn anew in each round, with the same seeds; goodput is counted from the first request on. Then: \
+           answers of 64 KB one after the other, of which every fifth loses up to eight segments at its end; and both \
+           servers at a time over one queue. No segmentation offload.",
+    claims: &[WORST, TAIL],
+    takes: Takes { quick_s: 300, full_s: 1_500 },
+    run,
+};
+
+/// The key of what is answered with.
+const KEY: &str = "k";
+/// Bytes of the answers that fill a path, and how many are asked for ahead.
+const LARGE: usize = 900_000;
+const AHEAD: usize = 24;
+/// Bytes of the answers whose ends are lost.
+const SMALL: usize = 64 << 10;
+/// The share of a link that each of two flows should get at least, and at most.
+const FAIR: [f64; 2] = [0.4, 0.6];
+
+/// A path, but for its seed.
+struct Cell {
+    name: String,
+    path: Path,
+}
+
+impl Cell {
+    fn new(name: &str, rtt_ms: u64, path: impl FnOnce(Path) -> Path) -> Self {
+        let path = path(Path::new(0, Duration::from_micros(rtt_ms * 500)));
+        Self { name: format!("{rtt_ms} ms, {name}"), path }
+    }
+
+    fn all() -> Vec<Self> {
+        let mut all = Vec::new();
+        for rtt_ms in [1, 20, 100] {
+            for (name, loss) in [("no loss", 0.0), ("0.1 % loss", 0.001), ("1 % loss", 0.01)] {
+                all.push(Self::new(name, rtt_ms, |path| Path { loss, ..path }));
+            }
+        }
+        all.push(Self::new("5 % reordered", 20, |path| Path { reorder: 0.05, ..path }));
+        all.push(Self::new("bursts of losses", 20, |path| Path { burst: 0.0005, ..path }));
+        all.push(Self::new("policed", 20, |path| Path { polices: true, ..path }));
+        all
+    }
+}
+
+/// A server of the comparison, and its rounds so far: the seeds of its paths.
+struct Contestant {
+    server: Server,
+    rounds: u64,
+}
+
+impl Contestant {
+    fn all() -> [Self; 2] {
+        Server::ALL.map(|server| Self { server, rounds: 0 })
+    }
+
+    /// The path of the next round.
+    fn path(&mut self, path: Path) -> Path {
+        self.rounds += 1;
+        Path { seed: self.rounds, ..path }
+    }
+}
+
+fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
+    let quick = recorder.options().quick;
+    let (count, seconds) = if quick { (3, 2) } else { (10, 5) };
+    recorder.condition("paths", "200 Mbit/s, by a relay over AF_XDP in copy mode");
+    recorder.condition("congestion control", "CUBIC on both");
+    let cells = Cell::all();
+    recorder.plan((2 * (cells.len() + 1) + 1) as u64 * count as u64);
+    let mut run = Run { bed: Bed::new()?, count, span: Duration::from_secs(seconds) };
+    run.goodput(&cells, recorder)?;
+    run.tails(if quick { 30 } else { 100 }, recorder)?;
+    run.beside(recorder)?;
+    let Carried { frames, late } = run.bed.carried;
+    recorder.note(format!(
+        "The relay carried {frames} frames; {:.2} % left more than 1 ms after their time.",
+        100.0 * late as f64 / frames.max(1) as f64
+    ));
+    Ok(())
+}
+
+/// What a run measures on, how many rounds, and how long a goodput is counted.
+struct Run {
+    bed: Bed,
+    count: usize,
+    span: Duration,
+}
+
+impl Run {
+    /// Goodput over each path.
+    fn goodput(&mut self, cells: &[Cell], recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
+        let seed = recorder.options().seed;
+        let x = || Axis::category("path");
+        let rates = recorder.chart("goodput", "Goodput", x(), Axis::linear("goodput", "Mbit/s"));
+        let y = Axis::linear("tailplane over Linux", "");
+        let ratios = recorder.chart("ratio", "Goodput over Linux's", x(), y);
+        recorder.mark(ratios, Mark::horizontal(MarkOf::Objective, 0.95, "0.95"));
+        let over = recorder.series(ratios, "tailplane over Linux");
+        let mut worst: Option<(&str, Measured)> = None;
+        for Cell { name, path } in cells {
+            let kept = rounds(recorder, &mut Contestant::all(), self.count, |contestant| {
+                let (server, path) = (contestant.server, contestant.path(*path));
+                let _running = self.start(server, LARGE)?;
+                let span = self.span;
+                let rate = self.bed.over(path, |_| false, || pour(server, span))?;
+                Ok(vec![rate])
+            })?;
+            let [ours, linux] = [0, 1].map(|which| kept[which].values(|rates| rates[0]));
+            for (server, values) in Server::ALL.into_iter().zip([&ours, &linux]) {
+                let series = recorder.series(rates, server.name());
+                recorder.category(series, name, Measured::samples(values));
+            }
+            let ratio = Measured::ratio(&ours, &linux, seed);
+            recorder.category(over, name, ratio.clone());
+            if worst.as_ref().is_none_or(|(_, worst)| ratio.value() < worst.value()) {
+                worst = Some((name, ratio));
+            }
+        }
+        let (name, worst) = worst.context("there is a path")?;
+        recorder.claim(WORST, worst.note(format!("at {name}")))
+    }
+
+    /// Answers whose ends are lost.
+    fn tails(&mut self, answers: usize, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
+        let path = Path::new(0, Duration::from_millis(10));
+        let kept = rounds(recorder, &mut Contestant::all(), self.count, |contestant| {
+            let (server, path) = (contestant.server, contestant.path(path));
+            let _running = self.start(server, SMALL)?;
+            let mut tail = Tail::new(path.seed, SMALL as u32);
+            let ask = || {
+                let mut client = Client::connect(server)?;
+                (0..answers).map(|_| client.ask(KEY, SMALL)).collect::<anyhow::Result<Vec<_>>>()
+            };
+            let took = self.bed.over(path, |frame| tail.dooms(frame), ask)?;
+            Ok(took.iter().map(|took| took.as_secs_f64() * 1e3).collect())
+        })?;
+        let title = "Answers of 64 KB, of which every fifth loses its end (20 ms)";
+        let (x, y) = (Axis::category("answers"), Axis::linear("time", "ms"));
+        let chart = recorder.chart("tail", title, x, y);
+        let shares = [("p50", 0.5), ("p90", 0.9), ("p99", 0.99)];
+        let all = [0, 1].map(|which: usize| kept[which].found.concat());
+        for (server, all) in Server::ALL.into_iter().zip(&all) {
+            let series = recorder.series(chart, server.name());
+            for (name, share) in shares {
+                let value = quantile(all, share).context("there are answers")?;
+                recorder.category(series, name, Measured::single(value));
+            }
+        }
+        let p99s = |which: usize| {
+            kept[which].values(|round: &Vec<f64>| quantile(round, 0.99).unwrap_or(f64::NAN))
+        };
+        let ratio = Measured::ratio(&p99s(0), &p99s(1), recorder.options().seed);
+        recorder.claim(TAIL, ratio)
+    }
+
+    /// Both servers at a time, over one queue.
+    fn beside(&mut self, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
+        let path = Path::new(0, Duration::from_millis(10));
+        let both = &mut [Contestant { server: Server::Tailplane, rounds: 0 }];
+        let span = 2 * self.span;
+        let kept = rounds(recorder, both, self.count, |contestant| {
+            let path = contestant.path(path);
+            let _ours = self.start(Server::Tailplane, LARGE)?;
+            let _linux = self.start(Server::Linux, LARGE)?;
+            let pour_both = || {
+                std::thread::scope(|scope| {
+                    let ours = scope.spawn(|| pour(Server::Tailplane, span));
+                    let linux = pour(Server::Linux, span)?;
+                    let ours = ours.join().map_err(|_| anyhow::anyhow!("a client panicked"))?;
+                    Ok(vec![ours?, linux])
+                })
+            };
+            self.bed.over(path, |_| false, pour_both)
+        })?;
+        let title = "Two flows over one queue (20 ms)";
+        let (x, y) = (Axis::category("flow"), Axis::linear("share of both", ""));
+        let chart = recorder.chart("beside", title, x, y);
+        for share in FAIR {
+            let label = format!("{share}");
+            recorder.mark(chart, Mark::horizontal(MarkOf::Objective, share, &label));
+        }
+        for (which, server) in Server::ALL.into_iter().enumerate() {
+            let share = |rates: &Vec<f64>| rates[which] / (rates[0] + rates[1]);
+            let series = recorder.series(chart, server.name());
+            recorder.category(series, "share", Measured::samples(&kept[0].values(share)));
+        }
+        Ok(())
+    }
+
+    /// Starts a server, and stores what is to be answered with over a path without faults.
+    fn start(&mut self, server: Server, answer_bytes: usize) -> anyhow::Result<Running> {
+        let running = self.bed.start(server)?;
+        let clean = Path::new(0, Duration::from_micros(500));
+        let store = || Client::connect(server)?.store(KEY, answer_bytes);
+        self.bed.over(clean, |_| false, store)?;
+        Ok(running)
+    }
+}
+
+/// The goodput of a new connection, in Mbit/s.
+fn pour(server: Server, span: Duration) -> anyhow::Result<f64> {
+    Ok(Client::connect(server)?.pour(KEY, LARGE, AHEAD, span)? * 8.0 / 1e6)
+}
