@@ -72,8 +72,10 @@ pub(crate) fn sendv(
         }
         credit -= mbuf.len() as u32;
         accepted += mbuf.len() as u32;
-        // A message's last segment asks for its delivery.
-        let is_last = credit == 0 || payloads.peek().is_none();
+        // A message's last segment asks for its delivery. One that used all of the credit hardly ends a message, and is
+        // filled up where it is short.
+        let is_full = mbuf.len() >= conn.mss.into();
+        let is_last = if credit == 0 { is_full } else { payloads.peek().is_none() };
         let flags = if is_last { TcpFlags::PSH } else { TcpFlags::NONE };
         send_queue::enqueue(place, conn, cold, mbuf, flags, sum, ctx);
     }

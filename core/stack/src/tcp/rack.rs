@@ -14,11 +14,26 @@ const PERSISTENCE: u8 = 16;
 /// For how long the shortest round trip is remembered.
 const MIN_RTT_AGE_NS: u64 = 10_000_000_000;
 
-/// A moment of a transmission: of several in one, the one further on in the stream is the later.
-type Moment = (u64, SeqNumber);
+/// When a segment was sent, last.
+#[derive(Clone, Copy, Debug)]
+struct Moment {
+    at_ns: u64,
+    end: SeqNumber,
+    /// It was sent before.
+    again: bool,
+}
 
-fn is_after(one: Moment, other: Moment) -> bool {
-    one.0 > other.0 || (one.0 == other.0 && one.1.after(other.1))
+impl Moment {
+    fn of(sent: &Sent, at_ns: u64) -> Self {
+        Self { at_ns, end: sent.end(), again: !sent.is_first() }
+    }
+
+    /// Whether it was sent after the other, for sure: of several in one moment, the one further on in the stream is the later,
+    /// but new segments may go before those that are sent again, or after them.
+    fn is_after(self, other: Self) -> bool {
+        let same = self.at_ns == other.at_ns && self.again == other.again;
+        self.at_ns > other.at_ns || (same && self.end.after(other.end))
+    }
 }
 
 /// What is known of the path.
@@ -87,8 +102,8 @@ impl Rack {
         }) {
             self.min_rtt = Some((rtt_ns, now_ns));
         }
-        let moment = (at_ns, sent.end());
-        if self.latest.is_none_or(|latest| is_after(moment, latest)) {
+        let moment = Moment::of(sent, at_ns);
+        if self.latest.is_none_or(|latest| moment.is_after(latest)) {
             (self.latest, self.rtt_ns) = (Some(moment), rtt_ns);
         }
         reordered
@@ -133,7 +148,7 @@ impl Rack {
         let mut wait_ns = None;
         let lost = board.judge(|sent| {
             let at_ns = sent.at_ns().unwrap_or(now_ns);
-            if !is_after(latest, (at_ns, sent.end())) {
+            if !latest.is_after(Moment::of(sent, at_ns)) {
                 // All behind one that was sent once were sent later still.
                 return if sent.is_first() { None } else { Some(false) };
             }
@@ -176,20 +191,20 @@ mod tests {
     impl Model {
         /// Segments of ten bytes, one in a millisecond.
         fn new(segments: u64) -> Self {
-            let mut pool = Pool::new(&Region::heap(64), 64);
-            let mut board = Scoreboard::default();
-            for number in 0..segments {
-                let meta = TxMeta {
-                    sent_at_ns: number * MS,
-                    seq: 10 * number as u32,
-                    len: 10,
-                    transmissions: 1,
-                    ..TxMeta::default()
-                };
-                board.push(pool.alloc().expect("a chunk").retain(meta));
-            }
+            let (pool, board) = (Pool::new(&Region::heap(64), 64), Scoreboard::default());
             let path = Path { srtt_ns: 100 * MS, ..Path::default() };
-            Self { pool, board, rack: Rack::default(), path }
+            let mut model = Self { pool, board, rack: Rack::default(), path };
+            (0..segments).for_each(|number| model.push(number, number));
+            model
+        }
+
+        /// The segment `number` is sent at `ms`.
+        fn push(&mut self, number: u64, ms: u64) {
+            let mut mbuf = self.pool.alloc().expect("a chunk");
+            mbuf.append(b"0123456789").expect("fits");
+            let (sent_at_ns, seq) = (ms * MS, 10 * number as u32);
+            let meta = TxMeta { sent_at_ns, seq, len: 10, transmissions: 1, ..TxMeta::default() };
+            self.board.push(mbuf.retain(meta));
         }
 
         /// The peer has the segment `number`, says what comes at `ms`.
@@ -250,17 +265,22 @@ mod tests {
         // Sent before the retransmission.
         model.path.recovers = true;
         assert_eq!(model.sacked(4, 105), (0, None));
-        let mut mbuf = model.pool.alloc().expect("a chunk");
-        mbuf.append(b"0123456789").expect("fits");
-        let meta = TxMeta {
-            sent_at_ns: 106 * MS,
-            seq: 80,
-            len: 10,
-            transmissions: 1,
-            ..TxMeta::default()
-        };
-        model.board.push(mbuf.retain(meta));
+        model.push(8, 106);
         assert_eq!(model.sacked(8, 206), (40, None), "that one, and those that it overtook");
+        model.end();
+    }
+
+    /// What was sent in the same moment may have been sent before it.
+    #[test]
+    fn a_retransmission_is_not_lost_for_what_was_sent_with_it() {
+        let mut model = Model::new(4);
+        (1..4).for_each(|number| _ = model.sacked(number, 100 + u64::from(number)));
+        model.board.send_lost(|_, _, _| Some(104 * MS));
+        model.push(4, 104);
+        model.path.recovers = true;
+        assert_eq!(model.sacked(4, 204), (0, None));
+        model.push(5, 105);
+        assert_eq!(model.sacked(5, 205), (10, None));
         model.end();
     }
 
@@ -288,7 +308,8 @@ mod tests {
         model.board.send_lost(|_, _, _| Some(110 * MS));
         // Two milliseconds after it was sent again: nothing takes less than a hundred.
         assert_eq!(model.sacked(0, 112), (0, None));
-        assert_eq!(model.rack.latest, Some((3 * MS, SeqNumber(40))));
+        let latest = model.rack.latest.map(|latest| (latest.at_ns, latest.end, latest.again));
+        assert_eq!(latest, Some((3 * MS, SeqNumber(40), false)));
         model.end();
     }
 }

@@ -44,6 +44,7 @@ pub(crate) fn enqueue(
     let fits = conn.flight() + len <= conn.cwnd.min(conn.snd_wnd) || flags.contains(TcpFlags::SYN);
     let waits = conn.flags.has(Flags::UNSENT.and(Flags::TRACKED))
         || conn.listed >= MAX_LISTED
+        || is_silly(conn, &meta)
         || pacing::due_ns(conn, cold, ctx).is_some();
     if waits || !fits || meta.len > conn.mss {
         return keep_back(conn, cold, mbuf, meta, ctx);
@@ -58,6 +59,25 @@ pub(crate) fn enqueue(
         cold.unsent.push(retained);
         conn.flags.set(Flags::UNSENT);
     }
+}
+
+/// Whether the first segment that was not sent had better wait until it is longer (RFC 9293 §3.8.6.2.1): with some in flight,
+/// whose acknowledgment lets it go, it ends where the window does, and not where a message does.
+fn is_silly(conn: &Conn, meta: &TxMeta) -> bool {
+    const ENDS: TcpFlags = TcpFlags::PSH.union(TcpFlags::FIN).union(TcpFlags::SYN);
+    let len = u32::from(meta.len);
+    let is_last = conn.snd_nxt + sequence_len(meta) == conn.snd_end;
+    let is_whole = is_last && TcpFlags(meta.flags).intersects(ENDS);
+    !is_whole
+        && conn.flight() > 0
+        && !is_nearly_full(conn, meta)
+        && 2 * len < conn.snd_wnd
+        && conn.state.may_send()
+}
+
+/// Whether a segment is left as the application cut it.
+fn is_nearly_full(conn: &Conn, meta: &TxMeta) -> bool {
+    u32::from(meta.len) * 16 > u32::from(conn.mss) * 15
 }
 
 /// Puts a new segment behind those that wait, or its bytes into the last one's buffer where they fit into one segment:
@@ -196,7 +216,8 @@ fn send_waiting(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) {
             return;
         }
         fill_front(conn, cold, room, ctx);
-        if !send_front(conn, cold, ctx) {
+        let is_silly = cold.unsent.front().is_some_and(|meta| is_silly(conn, &meta));
+        if is_silly || !send_front(conn, cold, ctx) {
             return;
         }
     }
@@ -238,11 +259,16 @@ fn try_size(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) {
 /// Sends the first waiting segment. Answers whether there was memory and room towards the device.
 fn send_front(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) -> bool {
     let Some(mut retained) = cold.unsent.pop() else { return false };
+    let meta = retained.meta();
+    if cold.unsent.is_empty() && meta.len > 0 {
+        // RFC 9293 §3.9.1.2: nothing is behind it for now.
+        retained.set_meta(TxMeta { flags: TcpFlags(meta.flags).union(TcpFlags::PSH).0, ..meta });
+    }
     if transmit(conn, cold, &mut retained, ctx).is_err() {
         cold.unsent.push_front(retained);
         return false;
     }
-    let len = sequence_len(&retained.meta());
+    let len = sequence_len(&meta);
     pacing::note_sent(conn, cold, len, ctx);
     conn.snd_nxt += len;
     if conn.listed >= MAX_LISTED {
@@ -279,8 +305,7 @@ fn is_crowded(conn: &Conn, cold: &Cold, ctx: &Context<'_>) -> bool {
 /// windows have room for a whole one: segments are equal but the last.
 fn fill_front(conn: &Conn, cold: &mut Cold, room: u32, ctx: &mut Context<'_>) {
     let Some(meta) = cold.unsent.front() else { return };
-    // What is nearly full is left as the application cut it.
-    if u32::from(meta.len) * 16 <= u32::from(conn.mss) * 15 && u32::from(conn.mss) <= room {
+    if !is_nearly_full(conn, &meta) && u32::from(conn.mss) <= room {
         fill(conn, cold, ctx);
     }
 }
@@ -430,7 +455,11 @@ pub(crate) fn waits_for_the_device(conn: &Conn, cold: &Cold, ctx: &Context<'_>) 
         return may_resend(conn, recovery.pipe(conn.flight(), conn.mss), seq, end);
     }
     let piece = |meta: &TxMeta| sequence_len(meta).min(conn.mss as u32);
-    let fits = |meta: TxMeta| piece(&meta) <= send_room(conn, cold, &meta);
+    let (waiting, full) = ((conn.snd_end - conn.snd_nxt) as u32, u32::from(conn.mss));
+    let fits = |meta: TxMeta| {
+        let room = send_room(conn, cold, &meta);
+        piece(&meta) <= room && (!is_silly(conn, &meta) || full <= room.min(waiting))
+    };
     !is_crowded(conn, cold, ctx)
         && pacing::due_ns(conn, cold, ctx).is_none()
         && cold.unsent.front().is_some_and(fits)
