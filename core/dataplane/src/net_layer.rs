@@ -228,6 +228,7 @@ impl<N: Nic> NetLayer<N> {
             self.forwarded |= 1u128.checked_shl(relay.into()).unwrap_or(0);
         }
         let reclaimed = self.queues.reclaim(&mut self.pool);
+        self.pool.share_out();
         let is_moving =
             (self.migration.is_active() || self.migration.is_asked()) && self.migrate(now, is_busy);
         let takes_packets = self.takes_packets();
@@ -306,8 +307,9 @@ impl<N: Nic> NetLayer<N> {
             return !self.has_relayed();
         }
         let is_armed = self.queues.arm() == Armed::Quiet;
-        if !is_armed {
-            self.queues.disarm();
+        match is_armed {
+            true => self.pool.rest(),
+            false => self.queues.disarm(),
         }
         is_armed
     }

@@ -21,7 +21,7 @@ use alloc::boxed::Box;
 use alloc::vec::Vec;
 use core::ptr::NonNull;
 
-use crate::sync::{AtomicU64, Mutant, Ordering, mutated};
+use crate::sync::{AtomicBool, AtomicU64, Mutant, Ordering, mutated};
 
 /// Chunks that move between a pool and the depot at a time.
 pub(crate) const BATCH: usize = 64;
@@ -39,6 +39,8 @@ struct Padded<T>(T);
 pub(crate) struct Depot {
     top: Padded<AtomicU64>,
     links: Box<[AtomicU64]>,
+    /// A pool found less than it wanted. Relaxed: a hint, on which no chunk depends.
+    wanted: AtomicBool,
 }
 
 fn two(low: u32, high: u32) -> u64 {
@@ -58,7 +60,25 @@ impl Depot {
     /// An empty depot for chunks with numbers below `numbers`.
     pub(crate) fn new(numbers: u32) -> Self {
         let links = (0..numbers).map(|_| AtomicU64::new(two(NONE, 0))).collect();
-        Self { top: Padded(AtomicU64::new(two(NONE, 0))), links }
+        let top = Padded(AtomicU64::new(two(NONE, 0)));
+        Self { top, links, wanted: AtomicBool::new(false) }
+    }
+
+    /// Says that a pool found less than it wanted, until one gives.
+    pub(crate) fn want(&self) {
+        if !self.is_wanted() {
+            self.wanted.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether one did.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.wanted.load(Ordering::Relaxed)
+    }
+
+    /// One has given.
+    pub(crate) fn satisfy(&self) {
+        self.wanted.store(false, Ordering::Relaxed);
     }
 
     fn link(&self, number: u32) -> (u32, u32) {

@@ -130,6 +130,7 @@ impl Pool {
             Some(mbuf) => Ok(mbuf),
             None => {
                 self.stats.exhausted += 1;
+                self.region.depot.want();
                 Err(Exhausted)
             }
         }
@@ -185,8 +186,36 @@ impl Pool {
     pub fn allowance(&mut self, want: Want) -> usize {
         if self.at_hand(want) <= BATCH / 2 {
             self.fetch(BATCH);
+            if self.at_hand(want) == 0 {
+                self.region.depot.want();
+            }
         }
         self.at_hand(want)
+    }
+
+    /// Gives half of what this pool keeps, beyond two batches, to the depot, where another one has found that empty: asked
+    /// once a cycle. However much a pool may keep, it keeps it from nobody who has none.
+    #[inline]
+    pub fn share_out(&mut self) {
+        if self.region.depot.is_wanted() {
+            self.give_half();
+        }
+    }
+
+    #[cold]
+    fn give_half(&mut self) {
+        let keep = (self.free.len() / 2).max(2 * BATCH);
+        if keep < self.free.len() {
+            self.put_from(keep);
+            self.region.depot.satisfy();
+        }
+    }
+
+    /// The same before a sleep, in which nobody can ask: where the depot has little, it gets all beyond two batches.
+    pub fn rest(&mut self) {
+        if self.free.len() > 2 * BATCH && self.region.depot_len() < 4 * BATCH {
+            self.put_from(2 * BATCH);
+        }
     }
 
     /// Takes up to so many chunks from the depot, fewer only where it has fewer.

@@ -3,9 +3,9 @@
 //! Only this crate's own tests see the checker's: another crate's models run with the ordinary ones.
 
 #[cfg(not(all(test, loom)))]
-pub(crate) use core::sync::atomic::{AtomicU64, Ordering};
+pub(crate) use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 #[cfg(all(test, loom))]
-pub(crate) use loom::sync::atomic::{AtomicU64, Ordering};
+pub(crate) use loom::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 /// Mistakes in the [depot](crate::depot), one for each order that it depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -167,6 +167,30 @@ fn retained_queues_keep_order() {
 }
 
 #[test]
+fn a_pool_that_finds_nothing_gets_half_of_what_another_keeps() {
+    let region = Region::heap(1_024);
+    let (mut rich, mut poor) = (Pool::new(&region, 1_024), Pool::new(&region, 1_024));
+    rich.share_out();
+    assert_eq!(rich.free_len(), 1_024, "nobody wants any");
+    assert!(poor.alloc().is_err());
+    // The one that wants has nothing to give, and does not forget it.
+    poor.share_out();
+    rich.share_out();
+    assert_eq!((rich.free_len(), region.depot_len()), (512, 512));
+    let taken: Vec<_> = std::iter::from_fn(|| poor.alloc().ok()).collect();
+    assert_eq!(taken.len(), 512);
+    (0..8).for_each(|_| rich.share_out());
+    assert_eq!(rich.free_len(), 256, "once for each time");
+    // Before it sleeps it keeps two batches only, where the depot has little.
+    rich.rest();
+    assert_eq!(rich.free_len(), 256);
+    let rest: Vec<_> = std::iter::from_fn(|| poor.alloc().ok()).collect();
+    rich.rest();
+    assert_eq!((rest.len(), rich.free_len(), region.depot_len()), (256, 128, 128));
+    taken.into_iter().chain(rest).for_each(|mbuf| poor.free(mbuf));
+}
+
+#[test]
 fn pools_trade_through_the_depot() {
     let region = Region::heap(512);
     let mut giver = Pool::new(&region, 256);
