@@ -50,6 +50,9 @@ pub struct StackConfig {
     pub congestion: CongestionAlgorithm,
     /// Whether routers may mark packets instead of dropping them. DCTCP is NewReno without.
     pub ecn: Ecn,
+    /// Whether a short segment waits while others are unacknowledged, whatever it ends (Nagle's algorithm, RFC 9293 §3.7.4):
+    /// fewer packets, and a peer that delays acknowledgments delays small messages.
+    pub nagle: bool,
     /// Retransmissions of data before a connection is given up (RFC 9293 §3.8.3, R2).
     pub retries: u8,
     /// Longest time for which data may remain unacknowledged before the connection is reset (RFC 9293 §3.8.3: at
@@ -143,6 +146,7 @@ impl StackConfig {
             rto_max: Duration::from_secs(60),
             congestion: CongestionAlgorithm::default(),
             ecn: Ecn::default(),
+            nagle: false,
             retries: 15,
             user_timeout: Some(Duration::from_secs(100)),
             user_timeout_least: Duration::from_millis(250),

@@ -405,6 +405,8 @@ pub struct TcpConfig {
     /// `off`, `accept` or `ask`: whether routers may mark packets instead of dropping them.
     #[serde(with = "EcnName")]
     pub ecn: Ecn,
+    /// Whether a short segment waits while others are unacknowledged (Nagle's algorithm).
+    pub nagle: bool,
     /// Connections of one port that may be half open; beyond, SYNs are answered with cookies. As many may wait to be
     /// accepted.
     pub backlog: u32,
@@ -421,6 +423,7 @@ impl Default for TcpConfig {
             keepalive_s: 0,
             congestion: CongestionAlgorithm::default(),
             ecn: Ecn::default(),
+            nagle: false,
             backlog: 4096,
             max_connections: 1 << 20,
         }

@@ -96,6 +96,7 @@ pub fn runtime(config: &RunConfig, mac: MacAddr, mtu: Mtu) -> anyhow::Result<Run
         probes: 9,
     });
     (stack.congestion, stack.ecn) = (config.tcp.congestion, config.tcp.ecn);
+    stack.nagle = config.tcp.nagle;
     if config.service.app == App::Kv {
         // A reply that a client does not acknowledge is one that it does not take.
         stack.user_timeout = config.kv.request_timeout();

@@ -11,7 +11,7 @@ use world::rig::{Rig, RigConfig, RigError};
 
 /// Bytes of the stack's state that one idle connection may cost: hot and cold part, its share of
 /// free slots, of the look-up table and of the flow groups. 50,000 connections or more.
-pub const IDLE_BYTES_LIMIT: f64 = 280.0;
+pub const IDLE_BYTES_LIMIT: f64 = 256.0;
 /// Unanswered requests at a time.
 const IN_FLIGHT: usize = 64;
 /// Connections that are open where few are.

@@ -1,8 +1,8 @@
 //! The network between the simulated hosts: a switch whose links lose, double, reorder, corrupt and
 //! delay frames, all drawn from the run's seed.
 //!
-//! A link has no rate: a frame is on its way for a delay of its own, however many others are. What
-//! arrives waits in a bounded queue of the receiver until the core that polls it takes it, and is
+//! A link has no rate: a frame is on its way for a delay of its own, however many others are. Where a port has a
+//! [`Path`] before it, frames wait for their turn there. What arrives waits in a bounded queue of the receiver until the core that polls it takes it, and is
 //! copied into that core's pool then, as a device would write it.
 //!
 //! ```
@@ -24,6 +24,7 @@ use wire::MacAddr;
 use wire::ipv4::mark_congestion;
 
 use crate::dice::{Dice, Digest};
+use crate::path::{Link, Path, too_big};
 
 pub use nic::fault::Faults;
 
@@ -59,6 +60,10 @@ pub struct NetworkStats {
     pub corrupted: u64,
     /// Copies that were marked (CE, RFC 3168): as many as are lost or reordered, of those whose senders take marks.
     pub marked: u64,
+    /// Copies that a path had no room for, in its queue or as they were too big.
+    pub dropped: u64,
+    /// Of these, those that were too big, and of which it said so.
+    pub reported: u64,
     /// Copies that found the receiver's queue full.
     pub overflowed: u64,
     /// Copies put into a receiver's queue.
@@ -109,6 +114,8 @@ struct Port {
     /// Chooses the queue instead.
     steer: Option<Steer>,
     lag: Option<Lag>,
+    /// What frames to this port pass.
+    path: Option<Link>,
 }
 
 /// What lies between a device's choice of a queue and the queue: each passes frames on in order, and is late by
@@ -216,13 +223,19 @@ impl Network {
     pub fn attach(&mut self, mac: MacAddr, queues: usize, spread: Spread) -> usize {
         let dice = Dice::new(self.seed, "link", self.ports.len() as u64);
         let queues = (0..queues.max(1)).map(|_| VecDeque::new()).collect();
-        self.ports.push(Port { mac, spread, queues, dice, steer: None, lag: None });
+        let (steer, lag, path) = (None, None, None);
+        self.ports.push(Port { mac, spread, queues, dice, steer, lag, path });
         self.ports.len() - 1
     }
 
     /// From now on `steer` chooses the queues of frames to a port.
     pub fn steer(&mut self, port: usize, steer: Steer) {
         self.ports[port].steer = Some(steer);
+    }
+
+    /// From the begin on frames to a port pass such a path.
+    pub fn lead(&mut self, port: usize, path: Path) {
+        self.ports[port].path = Some(Link::new(path, port as u64, Instant::ZERO));
     }
 
     /// From now on frames to a port come into the chosen queue up to `longest` later, those of one queue in the
@@ -340,19 +353,46 @@ impl Network {
         self.stats.duplicated += u64::from(fate.duplicate);
         self.stats.reordered += u64::from(fate.reorder);
         if fate.duplicate {
-            self.flights.push(now + fate.delays[1], Flight { to, frame: copy.clone() });
+            self.set_out(now, fate.delays[1], Flight { to, frame: copy.clone() });
         }
-        self.flights.push(now + fate.delays[0], Flight { to, frame: copy });
+        self.set_out(now, fate.delays[0], Flight { to, frame: copy });
+    }
+
+    /// A frame goes, for as long as `delay` or as its path takes.
+    fn set_out(&mut self, now: Instant, delay: Duration, Flight { to, frame }: Flight) {
+        let Some(link) = &mut self.ports[to].path else {
+            return self.flights.push(now + delay, Flight { to, frame });
+        };
+        let Err(mtu) = link.check_size(now, &frame) else {
+            let before = link.dropped;
+            link.send(now, frame, false);
+            self.stats.dropped += link.dropped - before;
+            return;
+        };
+        self.stats.dropped += 1;
+        let sender = self.ports.iter().position(|port| frame.get(6..12) == Some(&port.mac.0));
+        let reports = self.ports[to].path.as_ref().is_some_and(Link::reports);
+        if let (Some(to), Some(frame)) = (sender, too_big(mtu, &frame).filter(|_| reports)) {
+            self.stats.reported += 1;
+            self.flights.push(now + delay, Flight { to, frame });
+        }
     }
 
     /// When the next frame arrives.
     pub fn next_due(&self) -> Option<Instant> {
-        self.flights.next_due().into_iter().chain(self.chosen.next_due()).min()
+        let paths = self.ports.iter().filter_map(|port| port.path.as_ref()?.next());
+        paths.chain(self.flights.next_due()).chain(self.chosen.next_due()).min()
     }
 
     /// Puts all frames that have arrived into their receivers' queues, and calls `wake` with the port
     /// and the queue of each.
     pub fn deliver(&mut self, now: Instant, mut wake: impl FnMut(usize, usize)) {
+        for to in 0..self.ports.len() {
+            let passed = self.ports[to].path.as_mut().map(|link| link.receive(now));
+            for frame in passed.into_iter().flatten() {
+                self.flights.push(now, Flight { to, frame });
+            }
+        }
         while let Some(Flight { to, frame }) = self.flights.pop_due(now) {
             let port = &mut self.ports[to];
             let queue = match (&port.steer, port.spread) {
@@ -386,9 +426,10 @@ impl Network {
     /// The counters in words.
     pub fn audit(&self) -> Result<(), String> {
         let stats = &self.stats;
-        let came =
-            stats.arrived + stats.overflowed + (self.flights.len() + self.chosen.len()) as u64;
-        let went = stats.started + stats.duplicated - stats.lost;
+        let paths = self.ports.iter().filter_map(|port| port.path.as_ref()).map(Link::flying);
+        let under_way = paths.sum::<usize>() + self.flights.len() + self.chosen.len();
+        let came = stats.arrived + stats.overflowed + stats.dropped + under_way as u64;
+        let went = stats.started + stats.duplicated + stats.reported - stats.lost;
         if came == went { Ok(()) } else { Err(format!("the network lost count: {stats:?}")) }
     }
 }

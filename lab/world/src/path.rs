@@ -7,8 +7,11 @@ use std::collections::BinaryHeap;
 use clock::{Duration, Instant};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use wire::EthernetRepr;
 use wire::ipv4::mark_congestion;
+use wire::{
+    EtherType, EthernetRepr, IcmpRepr, Ipv4Addr, Ipv4Repr, Ipv4View, MacAddr, Protocol, Sum,
+    UnreachableCode,
+};
 
 /// Frames up to this length carry no data: no fault takes them, as faults are of the data's direction.
 const BARE_FRAME_BYTES: usize = 100;
@@ -165,6 +168,16 @@ impl Link {
         if is_carried { Ok(()) } else { Err(mtu) }
     }
 
+    /// Whether the hop says so of packets that are too big.
+    pub fn reports(&self) -> bool {
+        self.path.reports
+    }
+
+    /// Packets on their way.
+    pub fn flying(&self) -> usize {
+        self.flying.len()
+    }
+
     /// A packet of the hop's own.
     pub fn report(&mut self, now: Instant, frame: Vec<u8>) {
         self.count += 1;
@@ -184,4 +197,23 @@ impl Link {
         }
         frames
     }
+}
+
+/// What a hop says to the sender of a frame that was too big (RFC 1191 §4); `None` where it is no IPv4 packet.
+pub fn too_big(mtu: u16, frame: &[u8]) -> Option<Vec<u8>> {
+    const HOP: (Ipv4Addr, MacAddr) = (Ipv4Addr::new(10, 9, 9, 9), MacAddr([2; 6]));
+    let sender = MacAddr(frame.get(6..12)?.try_into().ok()?);
+    let packet = frame.get(EthernetRepr::HEADER_LEN..)?;
+    let address = Ipv4View::parse(packet).ok()?.src();
+    let quoted = packet.get(..28)?;
+    let code = UnreachableCode::FRAGMENTATION_NEEDED;
+    let mut icmp = vec![0; IcmpRepr::HEADER_LEN];
+    IcmpRepr::DestUnreachable { code, next_hop_mtu: mtu }.emit(&mut icmp, Sum::of(quoted));
+    icmp.extend_from_slice(quoted);
+    let mut report = vec![0; EthernetRepr::HEADER_LEN + Ipv4Repr::HEADER_LEN];
+    let (link, ip) = report.split_at_mut(EthernetRepr::HEADER_LEN);
+    EthernetRepr { dst: sender, src: HOP.1, ethertype: EtherType::IPV4 }.emit(link);
+    Ipv4Repr::new(HOP.0, address, Protocol::ICMP, icmp.len()).emit(ip);
+    report.extend_from_slice(&icmp);
+    Some(report)
 }

@@ -1,5 +1,7 @@
 //! The ends of answers that are lost when they are sent first.
 
+use std::collections::BTreeMap;
+
 use wire::{EtherType, EthernetRepr, Protocol};
 
 use crate::dice::mix;
@@ -10,29 +12,30 @@ const MSS: u32 = 1_448;
 const ONE_IN: u64 = 5;
 const SEGMENTS_MAX: u64 = 8;
 
-/// Watches one connection's answers, which come one after the other.
+/// Watches the answers of connections, which come one after the other on each.
+#[derive(Debug)]
 pub struct Tail {
     seed: u64,
     answer_bytes: u32,
-    /// The sequence number of the first byte, and the bytes that have been sent so far.
-    stream: Option<(u32, u32)>,
+    /// By the client's port: the sequence number of the first byte, and the bytes that have been sent so far.
+    streams: BTreeMap<u16, (u32, u32)>,
 }
 
 impl Tail {
     /// Nothing was sent yet.
     pub fn new(seed: u64, answer_bytes: u32) -> Self {
-        Self { seed, answer_bytes, stream: None }
+        Self { seed, answer_bytes, streams: BTreeMap::new() }
     }
 
     /// Whether a frame of the server's is lost.
     pub fn dooms(&mut self, frame: &[u8]) -> bool {
-        let Some((sequence, bytes)) = data_of(frame) else { return false };
-        let (first, sent) = self.stream.unwrap_or((sequence, 0));
+        let Some((port, sequence, bytes)) = data_of(frame) else { return false };
+        let (first, sent) = self.streams.get(&port).copied().unwrap_or((sequence, 0));
         let at = sequence.wrapping_sub(first);
         let end = at.wrapping_add(bytes);
         // What was sent before: the end comes before what is the most.
         let is_new = end.wrapping_sub(sent).cast_signed() > 0;
-        self.stream = Some((first, if is_new { end } else { sent }));
+        self.streams.insert(port, (first, if is_new { end } else { sent }));
         is_new && at % self.answer_bytes >= self.lost_from(at / self.answer_bytes)
     }
 
@@ -48,15 +51,16 @@ impl Tail {
     }
 }
 
-/// The sequence number and the payload's length of a TCP segment with data.
-fn data_of(frame: &[u8]) -> Option<(u32, u32)> {
+/// The destination port, the sequence number and the payload's length of a TCP segment with data.
+fn data_of(frame: &[u8]) -> Option<(u16, u32, u32)> {
     let ip = frame.get(EthernetRepr::HEADER_LEN..)?;
     let is_tcp = frame[12..14] == EtherType::IPV4.0.to_be_bytes() && *ip.get(9)? == Protocol::TCP.0;
     let header = usize::from(ip.first()? & 0xf) * 4;
     let tcp = ip.get(header..).filter(|_| is_tcp)?;
     let (total, offset) = (u16::from_be_bytes([ip[2], ip[3]]), usize::from(tcp.get(12)? >> 4) * 4);
     let bytes = usize::from(total).checked_sub(header + offset).filter(|bytes| *bytes > 0)?;
-    Some((u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]), bytes as u32))
+    let port = u16::from_be_bytes([tcp[2], tcp[3]]);
+    Some((port, u32::from_be_bytes([tcp[4], tcp[5], tcp[6], tcp[7]]), bytes as u32))
 }
 
 #[cfg(test)]
@@ -91,6 +95,10 @@ mod tests {
                 lost[answer as usize] += u32::from(is_doomed);
                 assert!(!is_doomed || answer_bytes - at <= 8 * MSS, "only the end");
                 assert!(!tail.dooms(&frame), "once");
+                // What another connection sends again and again.
+                let mut other = segment(1 << 31, 8);
+                other[37] = 9;
+                assert!(!tail.dooms(&other), "another connection");
                 at += bytes;
             }
         }

@@ -20,7 +20,7 @@ use super::{keepalive, rtt};
 use crate::context::Context;
 
 /// Connections that are allocated together.
-const PAGE: usize = 64;
+const PAGE: usize = 16;
 
 /// Hot and cold state of `PAGE` connections. Pages are never moved or freed: a growing table
 /// copies nothing.

@@ -171,6 +171,12 @@ fn take(
     }
 }
 
+/// Unacknowledged segments from which on no other one takes the short way: with Nagle's algorithm, any.
+#[inline(always)]
+fn most_listed(ctx: &Context<'_>) -> u8 {
+    if ctx.shared.config.nagle { 1 } else { MAX_LISTED }
+}
+
 /// `sendv` of a message of one buffer, which nearly every one is, and `recv_done` of the request that it answers
 /// (`given_back` bytes, or none): one frame acknowledges, announces the room that came free, and carries the reply.
 /// Answers whether, as nearly always, the application has given all back that it had and step 6 has nothing more to
@@ -189,7 +195,7 @@ pub(crate) fn reply(
     if given_back > conn.rcv_used
         || conn.state != State::Established
         || !conn.flags.are(USUAL, USUAL.and(HINDERS))
-        || conn.listed >= MAX_LISTED
+        || conn.listed >= most_listed(ctx)
         || len > conn.mss as usize
         || len as u32 > conn.credit()
         || conn.flight() + len as u32 > conn.cwnd.min(conn.snd_wnd)

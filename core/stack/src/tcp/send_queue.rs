@@ -44,7 +44,7 @@ pub(crate) fn enqueue(
     let fits = conn.flight() + len <= conn.cwnd.min(conn.snd_wnd) || flags.contains(TcpFlags::SYN);
     let waits = conn.flags.has(Flags::UNSENT.and(Flags::TRACKED))
         || conn.listed >= MAX_LISTED
-        || is_silly(conn, &meta)
+        || is_silly(conn, &meta, ctx)
         || pacing::due_ns(conn, cold, ctx).is_some();
     if waits || !fits || meta.len > conn.mss {
         return keep_back(conn, cold, mbuf, meta, ctx);
@@ -62,12 +62,13 @@ pub(crate) fn enqueue(
 }
 
 /// Whether the first segment that was not sent had better wait until it is longer (RFC 9293 §3.8.6.2.1): with some in flight,
-/// whose acknowledgment lets it go, it ends where the window does, and not where a message does.
-fn is_silly(conn: &Conn, meta: &TxMeta) -> bool {
+/// whose acknowledgment lets it go, it ends where the window does, and not where a message does; or, with Nagle's algorithm,
+/// anywhere.
+fn is_silly(conn: &Conn, meta: &TxMeta, ctx: &Context<'_>) -> bool {
     const ENDS: TcpFlags = TcpFlags::PSH.union(TcpFlags::FIN).union(TcpFlags::SYN);
     let len = u32::from(meta.len);
     let is_last = conn.snd_nxt + sequence_len(meta) == conn.snd_end;
-    let is_whole = is_last && TcpFlags(meta.flags).intersects(ENDS);
+    let is_whole = is_last && TcpFlags(meta.flags).intersects(ENDS) && !ctx.shared.config.nagle;
     !is_whole
         && conn.flight() > 0
         && !is_nearly_full(conn, meta)
@@ -216,7 +217,7 @@ fn send_waiting(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) {
             return;
         }
         fill_front(conn, cold, room, ctx);
-        let is_silly = cold.unsent.front().is_some_and(|meta| is_silly(conn, &meta));
+        let is_silly = cold.unsent.front().is_some_and(|meta| is_silly(conn, &meta, ctx));
         if is_silly || !send_front(conn, cold, ctx) {
             return;
         }
@@ -458,7 +459,7 @@ pub(crate) fn waits_for_the_device(conn: &Conn, cold: &Cold, ctx: &Context<'_>) 
     let (waiting, full) = ((conn.snd_end - conn.snd_nxt) as u32, u32::from(conn.mss));
     let fits = |meta: TxMeta| {
         let room = send_room(conn, cold, &meta);
-        piece(&meta) <= room && (!is_silly(conn, &meta) || full <= room.min(waiting))
+        piece(&meta) <= room && (!is_silly(conn, &meta, ctx) || full <= room.min(waiting))
     };
     !is_crowded(conn, cold, ctx)
         && pacing::due_ns(conn, cold, ctx).is_none()

@@ -120,6 +120,40 @@ fn a_segment_that_the_window_cuts_waits_for_more() {
     }
 }
 
+/// Nagle's algorithm (RFC 9293 §3.7.4): with something unacknowledged short messages wait, and share a segment.
+#[test]
+fn short_messages_wait_for_acknowledgments_where_that_is_asked_for() {
+    for nagle in [true, false] {
+        for timestamp in [None, Some(7)] {
+            let mut world = World::with(|config| config.nagle = nagle);
+            let open = Open { timestamp, ..Open::default() };
+            let peer = Peer::establish(&mut world, 5, open);
+            let sizes = |world: &mut World, bytes: usize| -> Vec<usize> {
+                if bytes > 0 {
+                    world.send(bytes);
+                }
+                world.segments().iter().map(|seg| (peer.text(seg), seg.payload.len()).1).collect()
+            };
+            assert_eq!(sizes(&mut world, 100), [100]);
+            if !nagle {
+                assert_eq!([sizes(&mut world, 100), sizes(&mut world, 50)], [[100], [50]]);
+                continue;
+            }
+            assert_eq!(sizes(&mut world, 100), []);
+            assert_eq!(sizes(&mut world, 50), []);
+            // A full one goes, and what is left waits.
+            assert_eq!(sizes(&mut world, 1_400).len(), 1);
+            world.hear(&peer.seg(1, 101));
+            world.told();
+            assert_eq!(sizes(&mut world, 0), [], "the full one is unacknowledged");
+            let full = if timestamp.is_some() { 1_448 } else { 1_460 };
+            world.hear(&peer.seg(1, 101 + full));
+            world.told();
+            assert_eq!(sizes(&mut world, 0), [1_550 - full as usize]);
+        }
+    }
+}
+
 #[test]
 fn a_small_mss_cuts_what_was_staged() {
     let mut world = World::new();

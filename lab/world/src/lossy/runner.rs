@@ -251,6 +251,9 @@ impl Simulation {
         for (index, host) in variation.clients.iter().enumerate() {
             sim.add_client(seed, index as u64 + 1, host, config.scenario, &variation);
         }
+        if let Some(path) = variation.path {
+            (0..sim.hosts.len()).for_each(|port| sim.network.borrow_mut().lead(port, path));
+        }
         Ok(sim)
     }
 

@@ -12,6 +12,7 @@ use wire::{Ipv4Addr, MacAddr};
 use crate::dice::Dice;
 use crate::lossy::host::{DistantConfig, HostConfig, LAG, MovesConfig, Sharing, Steering};
 use crate::lossy::scenario::PORT;
+use crate::path::Path;
 use crate::port::PortConfig;
 
 /// Who runs the server's application.
@@ -43,6 +44,8 @@ pub struct Variation {
     pub open_within: Duration,
     /// Whether each client has many connections at a time.
     pub crowded: bool,
+    /// What frames pass on their way to each host, in place of links without a rate.
+    pub path: Option<Path>,
 }
 
 /// Address and link address of host `number`.
@@ -156,6 +159,29 @@ fn control(host: &mut HostConfig, dice: &mut Dice) {
     let any = |dice: &mut Dice| dice.between(0, 2) as usize;
     host.stack.congestion = [Cubic, NewReno, Dctcp][any(dice)];
     host.stack.ecn = [Ecn::Off, Ecn::Accept, Ecn::Ask][any(dice)];
+}
+
+/// In some runs a path: from 1 Mbit/s to 10 Gbit/s, round trips from 5 us to 2 s, queues of some frames to a megabyte, with
+/// marks or without, or none and a policer; and an MTU that changes on the way, with a word or without.
+fn path(seed: u64) -> Option<Path> {
+    let mut dice = Dice::new(seed, "path", 0);
+    if !dice.chance(0.2) {
+        return None;
+    }
+    let path = Path::new(seed, Duration::from_nanos(dice.spread(2_500, 1_000_000_000)));
+    let queue = dice.spread(10_000, 1_000_000);
+    let mut mtu = || if dice.chance(0.3) { dice.between(600, 1_500) as u16 } else { 1_500 };
+    Some(Path {
+        mtu: [mtu(), mtu()],
+        mtu_at: Duration::from_micros(dice.spread(1_000, 10_000_000)),
+        reports: dice.chance(0.7),
+        rate: dice.spread(1_000_000, 10_000_000_000),
+        mark: dice.chance(0.5).then(|| queue / dice.between(2, 10)),
+        polices: dice.chance(0.1),
+        reorder: if dice.chance(0.3) { 0.05 } else { 0.0 },
+        queue,
+        ..path
+    })
 }
 
 /// Many tiny segments and a small array of events: what a filled gap makes ready does not fit.
@@ -290,6 +316,7 @@ impl Variation {
         self.server.cycle.1 = Duration::from_micros(longest);
         // Clients with hardly any room would give so many connections up.
         self.clients = (1..=3).map(plain_host).collect();
+        self.path = None;
         self.crowded = true;
     }
 
@@ -326,6 +353,7 @@ impl Variation {
             server.elastic.batch = dice.spread(1, 16) as usize;
             server.moves = Some(MovesConfig { every: Duration::from_micros(100), steering });
             self.clients = (1..=3).map(plain_host).collect();
+            self.path = None;
         }
     }
 
@@ -366,6 +394,7 @@ impl Variation {
             piece: if dice.chance(0.3) { dice.spread(1, 4_000) as usize } else { usize::MAX },
             open_within: Duration::from_micros(dice.spread(1, 20_000)),
             crowded: false,
+            path: path(seed),
         }
     }
 
@@ -378,6 +407,7 @@ impl Variation {
             piece: usize::MAX,
             open_within: Duration::from_millis(1),
             crowded: false,
+            path: None,
         };
         plain.server.stack.tcp_listen = vec![PORT];
         plain
@@ -402,8 +432,9 @@ impl Variation {
             )
         };
         let clients: Vec<String> = self.clients.iter().map(of).collect();
+        let path = self.path.map_or(String::new(), |path| format!("; {path:?}"));
         format!(
-            "server: {}; clients: {}; hold {:?}, pieces {}",
+            "server: {}; clients: {}; hold {:?}, pieces {}{path}",
             of(&self.server),
             clients.join(", "),
             self.hold,

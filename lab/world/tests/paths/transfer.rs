@@ -6,12 +6,9 @@ use clock::{Duration, Instant};
 use domain::{CallArray, Calls, Cookie, Event, EventArray, Handle};
 use mem::{Pool, Region};
 use stack::{CongestionAlgorithm, Ecn, Secrets, Shared, Stack, StackConfig};
-use wire::{
-    Endpoint, EtherType, EthernetRepr, IcmpRepr, Ipv4Addr, Ipv4Repr, MacAddr, Protocol, Sum,
-    UnreachableCode,
-};
+use wire::{Endpoint, Ipv4Addr, MacAddr};
 
-use world::path::{Link, Path};
+use world::path::{Link, Path, too_big};
 use world::tail::Tail;
 
 /// When a transfer begins.
@@ -167,22 +164,6 @@ impl Host {
     }
 }
 
-/// The hop's report to host `to` that a frame of its was too big.
-fn too_big(to: u8, mtu: u16, frame: &[u8]) -> Vec<u8> {
-    let code = UnreachableCode::FRAGMENTATION_NEEDED;
-    let quoted = &frame[14..14 + 28];
-    let mut icmp = vec![0; IcmpRepr::HEADER_LEN];
-    IcmpRepr::DestUnreachable { code, next_hop_mtu: mtu }.emit(&mut icmp, Sum::of(quoted));
-    icmp.extend_from_slice(quoted);
-    let (hop, mac) = (Ipv4Addr::new(10, 9, 9, 9), address(to).1);
-    let mut packet = vec![0; EthernetRepr::HEADER_LEN + Ipv4Repr::HEADER_LEN];
-    let (link, ip) = packet.split_at_mut(EthernetRepr::HEADER_LEN);
-    EthernetRepr { dst: mac, src: MacAddr([2; 6]), ethertype: EtherType::IPV4 }.emit(link);
-    Ipv4Repr::new(hop, address(to).0, Protocol::ICMP, icmp.len()).emit(ip);
-    packet.extend_from_slice(&icmp);
-    packet
-}
-
 /// Two hosts with a path between them, the first of which has connected to the second.
 struct World<'a> {
     path: Path,
@@ -240,7 +221,8 @@ impl<'a> World<'a> {
             match links[side].check_size(now, &frame) {
                 Ok(()) => links[side].send(now, frame, is_doomed),
                 Err(mtu) if path.reports => {
-                    links[1 - side].report(now, too_big(side as u8 + 1, mtu, &frame));
+                    let report = too_big(mtu, &frame).expect("all are packets");
+                    links[1 - side].report(now, report);
                 }
                 Err(_) => {}
             }
