@@ -45,6 +45,8 @@ pub struct Pool {
     eighth: usize,
     /// Received buffers that are kept beyond their batch.
     kept: usize,
+    /// It has found nothing since it was last asked to share.
+    wants: bool,
     region: Arc<Region>,
     stats: PoolStats,
 }
@@ -59,6 +61,7 @@ impl Pool {
             high_water,
             eighth: keep / 8,
             kept: 0,
+            wants: false,
             region: Arc::clone(region),
             stats: PoolStats::default(),
         };
@@ -130,7 +133,7 @@ impl Pool {
             Some(mbuf) => Ok(mbuf),
             None => {
                 self.stats.exhausted += 1;
-                self.region.depot.want();
+                self.want();
                 Err(Exhausted)
             }
         }
@@ -187,10 +190,16 @@ impl Pool {
         if self.at_hand(want) <= BATCH / 2 {
             self.fetch(BATCH);
             if self.at_hand(want) == 0 {
-                self.region.depot.want();
+                self.want();
             }
         }
         self.at_hand(want)
+    }
+
+    /// Says that the depot has too little.
+    fn want(&mut self) {
+        self.wants = true;
+        self.region.depot.want();
     }
 
     /// Gives half of what this pool keeps, beyond two batches, to the depot, where another one has found that empty: asked
@@ -204,6 +213,10 @@ impl Pool {
 
     #[cold]
     fn give_half(&mut self) {
+        // One that has wanted some lately is no rich one, whatever has come back since.
+        if core::mem::take(&mut self.wants) {
+            return;
+        }
         let keep = (self.free.len() / 2).max(2 * BATCH);
         if keep < self.free.len() {
             self.put_from(keep);

@@ -119,6 +119,38 @@ pub fn bootstrap_median(values: &[f64], seed: u64) -> Option<Interval> {
     ratio_of_medians(values, &vec![1.0; values.len()], seed)
 }
 
+/// What `of` makes of the values of all rounds of `above` together, over the same of `below`, with the bootstrap's percentile
+/// interval: rounds are resampled, not their values, which depend on one another.
+///
+/// Absent where a side has no values, or `of` makes no positive number of `below`'s.
+pub fn ratio_of_pools(
+    above: &[Vec<f64>],
+    below: &[Vec<f64>],
+    seed: u64,
+    of: impl Fn(&[f64]) -> Option<f64>,
+) -> Option<Interval> {
+    let ratio = |above: &[f64], below: &[f64]| {
+        let ratio = of(above)? / of(below).filter(|below| *below > 0.0)?;
+        ratio.is_finite().then_some(ratio)
+    };
+    let value = ratio(&above.concat(), &below.concat())?;
+    let mut random = Xoshiro256PlusPlus::seed_from_u64(seed);
+    let mut drawn = |rounds: &[Vec<f64>]| -> Vec<f64> {
+        let one = |_| rounds[random.random_range(0..rounds.len())].as_slice();
+        rounds.iter().flat_map(one).copied().collect()
+    };
+    let mut ratios: Vec<f64> =
+        (0..RESAMPLES).filter_map(|_| ratio(&drawn(above), &drawn(below))).collect();
+    ratios.sort_by(f64::total_cmp);
+    let tail = (1.0 - CONFIDENCE) / 2.0;
+    Some(Interval {
+        value,
+        low: quantile_of_sorted(&ratios, tail).min(value),
+        high: quantile_of_sorted(&ratios, 1.0 - tail).max(value),
+        n: above.len().min(below.len()),
+    })
+}
+
 /// The median of `above` over the median of `below`, with the bootstrap's percentile interval
 /// ([`CONFIDENCE`], [`RESAMPLES`]); the same seed gives the same interval.
 ///
@@ -199,6 +231,19 @@ mod tests {
         let summary = Summary::of(&[4.0, 2.0, 3.0, 1.0]).unwrap();
         assert_eq!((summary.q1, summary.median, summary.q3), (1.75, 2.5, 3.25));
         assert_eq!(quantile(&[10.0, 20.0], 0.75), Some(17.5));
+    }
+
+    #[test]
+    fn pools_are_compared_by_rounds() {
+        let most = |values: &[f64]| values.iter().copied().reduce(f64::max);
+        let (ours, theirs) =
+            ([vec![1.0, 4.0], vec![2.0, 8.0], vec![3.0]], [vec![2.0], vec![2.0], vec![2.0]]);
+        let ratio = ratio_of_pools(&ours, &theirs, 1, most).expect("there are values");
+        // The second round is left out of one resampling in three or so, never half of it.
+        assert_eq!((ratio.value, ratio.high, ratio.n), (4.0, 4.0, 3));
+        assert!([1.5, 2.0].contains(&ratio.low), "{}", ratio.low);
+        assert_eq!(ratio_of_pools(&ours, &[vec![0.0]], 1, most), None);
+        assert_eq!(ratio_of_pools(&ours, &[], 1, most), None);
     }
 
     #[test]

@@ -192,7 +192,7 @@ mod tests {
             assert!(claim.judge(claim.goal.get()), "{}", claim.id);
             assert!(claim.text.len() > 20, "{}", claim.id);
             assert!(
-                ["ix.", "zygos.", "hyperplane.", "qwait."]
+                ["ix.", "zygos.", "hyperplane.", "qwait.", "tcp."]
                     .iter()
                     .any(|paper| claim.id.starts_with(paper)),
                 "{}",

@@ -12,7 +12,7 @@
 
 use std::ops::RangeInclusive;
 
-use measure::stats::{Interval, Summary, bootstrap_median, ratio_of_medians};
+use measure::stats::{Interval, Summary, bootstrap_median, ratio_of_medians, ratio_of_pools};
 use measure::{Disturbance, Kept, MeanInterval};
 use serde::{Serialize, Serializer};
 
@@ -84,6 +84,17 @@ impl Measured {
         let none = |values: &[f64]| values.iter().filter(|value| !value.is_finite()).count();
         let discarded = none(above).max(none(below)) as u64;
         Self { discarded, ..Self::bootstrapped(ratio_of_medians(above, below, seed)) }
+    }
+
+    /// The ratio of what `of` makes of two contestants' values, those of all rounds together, with its bootstrap interval over
+    /// the rounds.
+    pub fn ratio_of_pools(
+        above: &[Vec<f64>],
+        below: &[Vec<f64>],
+        seed: u64,
+        of: impl Fn(&[f64]) -> Option<f64>,
+    ) -> Self {
+        Self::bootstrapped(ratio_of_pools(above, below, seed, of))
     }
 
     /// A bootstrap's value; its interval only where there were enough repeats.

@@ -2,8 +2,8 @@
 //! delay frames, all drawn from the run's seed.
 //!
 //! A link has no rate: a frame is on its way for a delay of its own, however many others are. Where a port has a
-//! [`Path`] before it, frames wait for their turn there. What arrives waits in a bounded queue of the receiver until the core that polls it takes it, and is
-//! copied into that core's pool then, as a device would write it.
+//! [`Path`] before it, frames wait for their turn there. What arrives waits in a bounded queue of the receiver until the
+//! core that polls it takes it, and is copied into that core's pool then, as a device would write it.
 //!
 //! ```
 //! use clock::Instant;
@@ -60,9 +60,9 @@ pub struct NetworkStats {
     pub corrupted: u64,
     /// Copies that were marked (CE, RFC 3168): as many as are lost or reordered, of those whose senders take marks.
     pub marked: u64,
-    /// Copies that a path had no room for, in its queue or as they were too big.
+    /// Copies that a path dropped: its queue was full, or they were too big.
     pub dropped: u64,
-    /// Of these, those that were too big, and of which it said so.
+    /// Reports of the paths' hops that a copy was too big.
     pub reported: u64,
     /// Copies that found the receiver's queue full.
     pub overflowed: u64,
@@ -233,8 +233,8 @@ impl Network {
         self.ports[port].steer = Some(steer);
     }
 
-    /// From the begin on frames to a port pass such a path.
-    pub fn lead(&mut self, port: usize, path: Path) {
+    /// Puts a path before a port, from the begin on.
+    pub fn set_path(&mut self, port: usize, path: Path) {
         self.ports[port].path = Some(Link::new(path, port as u64, Instant::ZERO));
     }
 
@@ -261,7 +261,7 @@ impl Network {
         self.chosen.push(due, chosen);
     }
 
-    /// Makes every link perfect from now on.
+    /// Makes every link perfect from now on. A path keeps its rate, its queue and its MTU.
     pub fn heal(&mut self) {
         self.faults = Faults { queue_frames: self.faults.queue_frames, ..Faults::none() };
     }
@@ -358,15 +358,15 @@ impl Network {
         self.set_out(now, fate.delays[0], Flight { to, frame: copy });
     }
 
-    /// A frame goes, for as long as `delay` or as its path takes.
+    /// A frame is on its way: for as long as its path takes it, or for `delay` where there is none.
     fn set_out(&mut self, now: Instant, delay: Duration, Flight { to, frame }: Flight) {
         let Some(link) = &mut self.ports[to].path else {
             return self.flights.push(now + delay, Flight { to, frame });
         };
         let Err(mtu) = link.check_size(now, &frame) else {
-            let before = link.dropped;
+            let before = link.dropped + link.lost;
             link.send(now, frame, false);
-            self.stats.dropped += link.dropped - before;
+            self.stats.dropped += link.dropped + link.lost - before;
             return;
         };
         self.stats.dropped += 1;

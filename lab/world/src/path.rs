@@ -26,9 +26,9 @@ pub struct Path {
     pub seed: u64,
     /// Bits a second.
     pub rate: u64,
-    /// Time from the hop's exit to the far end.
+    /// Time from the hop's exit to the far end, one way.
     pub delay: Duration,
-    /// Bytes that wait before the hop at most: a round trip's worth, and 100 KB at least.
+    /// Bytes that wait before the hop at most.
     pub queue: u64,
     /// The hop has no queue: it drops what exceeds its rate by more than a burst of `queue` bytes (a policer).
     pub polices: bool,
@@ -53,7 +53,7 @@ pub struct Path {
 }
 
 impl Path {
-    /// A path without faults.
+    /// A path of 200 Mbit/s without faults, whose queue holds a round trip's worth, and 100 KB at least.
     pub fn new(seed: u64, delay: Duration) -> Self {
         let rate = 200_000_000;
         let queue = (2 * delay.as_nanos() as u64 * (rate / 8) / 1_000_000_000).max(100_000);
@@ -105,12 +105,14 @@ pub struct Link {
 }
 
 impl Link {
-    /// One of the two directions, 0 or 1, which begins now.
+    /// One direction of a path, of those that share its seed, which begins now.
     pub fn new(path: Path, direction: u64, began: Instant) -> Self {
         Self {
             path,
             began,
-            dice: Xoshiro256PlusPlus::seed_from_u64(path.seed * 2 + direction),
+            dice: Xoshiro256PlusPlus::seed_from_u64(
+                path.seed.wrapping_mul(2).wrapping_add(direction),
+            ),
             free_at: Instant::ZERO,
             flying: BinaryHeap::new(),
             count: 0,
@@ -168,7 +170,7 @@ impl Link {
         if is_carried { Ok(()) } else { Err(mtu) }
     }
 
-    /// Whether the hop says so of packets that are too big.
+    /// Whether the hop reports packets that are too big.
     pub fn reports(&self) -> bool {
         self.path.reports
     }
@@ -216,4 +218,59 @@ pub fn too_big(mtu: u16, frame: &[u8]) -> Option<Vec<u8>> {
     Ipv4Repr::new(HOP.0, address, Protocol::ICMP, icmp.len()).emit(ip);
     report.extend_from_slice(&icmp);
     Some(report)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Duration = Duration::from_millis(1);
+    /// Bytes of a frame that 200 Mbit/s carry in 60 us.
+    const FRAME: usize = 1_500;
+
+    /// When frames arrive that are all sent at the begin.
+    fn arrivals(path: Path, frames: usize) -> (Vec<Duration>, Link) {
+        let mut link = Link::new(path, 0, Instant::ZERO);
+        (0..frames).for_each(|_| link.send(Instant::ZERO, vec![0; FRAME], false));
+        let mut times = Vec::new();
+        while let Some(due) = link.next() {
+            times.extend(link.receive(due).iter().map(|_| due.since(Instant::ZERO)));
+        }
+        (times, link)
+    }
+
+    #[test]
+    fn frames_wait_for_their_turn_until_the_queue_is_full() {
+        let (times, link) = arrivals(Path { queue: 15_000, ..Path::new(1, MS) }, 30);
+        let expected: Vec<_> = (1..=10).map(|turn| MS + Duration::from_micros(60 * turn)).collect();
+        assert_eq!(times, expected);
+        assert_eq!((link.dropped, link.lost, link.flying()), (20, 0, 0));
+    }
+
+    #[test]
+    fn a_policer_passes_a_burst_at_once_and_drops_the_rest() {
+        let path = Path { queue: 15_000, polices: true, ..Path::new(1, MS) };
+        let (times, mut link) = arrivals(path, 30);
+        assert_eq!((times, link.dropped), (vec![MS; 10], 20));
+        // A turn later there is room for one more.
+        let later = Instant::ZERO + Duration::from_micros(61);
+        (0..2).for_each(|_| link.send(later, vec![0; FRAME], false));
+        assert_eq!((link.flying(), link.dropped), (1, 21));
+    }
+
+    #[test]
+    fn a_hop_marks_behind_its_threshold_and_reports_what_is_too_big() {
+        let mut packet = vec![0; FRAME];
+        Ipv4Repr::new(Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2), Protocol::TCP, 1_466)
+            .emit(&mut packet[14..34]);
+        let path = Path { mtu: [1_500, 1_000], mtu_at: MS, ..Path::new(1, MS) };
+        let mut link = Link::new(path, 0, Instant::ZERO);
+        assert_eq!(link.check_size(Instant::ZERO, &packet), Ok(()));
+        assert_eq!(link.check_size(Instant::ZERO + MS, &packet), Err(1_000));
+        let report = too_big(1_000, &packet).expect("a packet");
+        let ip = Ipv4View::parse(&report[14..]).expect("whole");
+        assert_eq!((ip.dst(), ip.protocol()), (Ipv4Addr::new(10, 0, 0, 1), Protocol::ICMP));
+        assert!(ip.verify_checksum());
+        assert_eq!(too_big(1_000, &[0; 60]), None);
+    }
 }

@@ -33,7 +33,7 @@ impl Tail {
         let (first, sent) = self.streams.get(&port).copied().unwrap_or((sequence, 0));
         let at = sequence.wrapping_sub(first);
         let end = at.wrapping_add(bytes);
-        // What was sent before: the end comes before what is the most.
+        // What is sent again ends before the newest byte.
         let is_new = end.wrapping_sub(sent).cast_signed() > 0;
         self.streams.insert(port, (first, if is_new { end } else { sent }));
         is_new && at % self.answer_bytes >= self.lost_from(at / self.answer_bytes)
@@ -46,7 +46,7 @@ impl Tail {
             return self.answer_bytes;
         }
         let segments = 1 + (drawn / ONE_IN % SEGMENTS_MAX) as u32;
-        let last = self.answer_bytes % MSS;
+        let last = (self.answer_bytes - 1) % MSS + 1;
         self.answer_bytes.saturating_sub(last + (segments - 1) * MSS)
     }
 }

@@ -29,6 +29,17 @@ fn bulk() {
     assert!(all_pass(&ScenarioConfig::new(Scenario::Bulk), 0) > 0);
 }
 
+/// Some seeds have paths, which drop what their queues have no room for, and report what is too big.
+#[test]
+fn paths_are_among_them() {
+    let outcomes = run_many(0, SEEDS, &ScenarioConfig::new(Scenario::Bulk), 2, |_, _| {});
+    let stats = outcomes.iter().map(|(_, outcome)| outcome.stats.network);
+    let (dropped, reported) = stats
+        .map(|stats| (stats.dropped, stats.reported))
+        .fold((0, 0), |all, one| (all.0 + one.0, all.1 + one.1));
+    assert!(dropped > reported && reported > 0, "{dropped} dropped, {reported} reported");
+}
+
 #[test]
 fn echo() {
     assert!(all_pass(&ScenarioConfig::new(Scenario::Echo), 0) > 0);

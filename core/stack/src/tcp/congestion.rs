@@ -50,8 +50,10 @@ pub(crate) struct Congestion {
     pub ssthresh: u32,
     /// When the window was last in full use, in units of [`Arrival::at`].
     used_at: Option<u32>,
+    /// The most bytes in flight since it is, and since it last shrank.
+    used: u32,
     /// What had been sent when it last was.
-    pub used_until: Option<SeqNumber>,
+    used_until: Option<SeqNumber>,
     /// What had been sent when the window last shrank for a mark: until it is acknowledged marks are of before.
     slowed_until: Option<SeqNumber>,
     /// When the next new segment may go, in nanoseconds (`pacing`).
@@ -81,6 +83,7 @@ impl Congestion {
         Self {
             ssthresh: u32::MAX,
             used_at: None,
+            used: 0,
             used_until: None,
             slowed_until: None,
             paced_ns: 0,
@@ -124,7 +127,6 @@ impl Congestion {
     /// Data arrived while the window was in full use and nothing was being recovered. Answers the new window.
     pub fn grow(&mut self, window: Window, arrival: Arrival) -> u32 {
         let (Window { cwnd, mss }, ssthresh) = (window, self.ssthresh);
-        self.used_at = Some(arrival.at);
         self.control().arrived(arrival, false);
         // After a time-out it grows from less than what marks left.
         if self.is_of_before(arrival) && cwnd >= ssthresh {
@@ -155,19 +157,29 @@ impl Congestion {
         self.reduce(window, flight, Cause::Loss, arrival)
     }
 
+    /// The window is in full use, with `flight` bytes in flight.
+    pub fn note_used(&mut self, flight: u32, nxt: SeqNumber, arrival: Arrival) {
+        let before = if self.was_used(arrival) { self.used } else { 0 };
+        self.used = flight.max(before);
+        (self.used_at, self.used_until) = (Some(arrival.at), Some(nxt));
+    }
+
     /// The path holds less than was sent, with `flight` bytes in flight: see [`CongestionControl::reduce`]. Where the window
-    /// was in full use lately, the path has held as much, and it is the window that shrinks: at the end of a message hardly
-    /// anything is in flight (RFC 7661 §4.4.1; RFC 9438 §4.6).
+    /// was in full use lately, what was in flight then counts: at the end of a message hardly anything is (RFC 7661 §4.4.1;
+    /// RFC 9438 §4.6).
     pub fn reduce(&mut self, window: Window, flight: u32, cause: Cause, arrival: Arrival) -> u32 {
-        let held = if self.was_used(arrival) { flight.max(window.cwnd) } else { flight };
-        self.ssthresh = self.control().reduce(window, held, cause);
+        let used = if self.was_used(arrival) { self.used.min(window.cwnd) } else { 0 };
+        self.used = 0;
+        self.ssthresh = self.control().reduce(window, flight.max(used), cause);
         self.ssthresh
     }
 
     /// Whether the window was in full use in the last second, or three round trips (RFC 7661 §4.2).
     fn was_used(&self, Arrival { at, srtt_ns, .. }: Arrival) -> bool {
         let lately = (3 * srtt_ns).max(USED_FOR_NS) >> UNIT_SHIFT;
-        self.used_at.is_some_and(|used_at| u64::from(at.wrapping_sub(used_at)) <= lately)
+        // A core that a connection comes to may be a little behind the one that it left.
+        let since = |used_at: u32| i64::from(at.wrapping_sub(used_at).cast_signed());
+        self.used_at.is_some_and(|used_at| (-1..=lately as i64).contains(&since(used_at)))
     }
 
     /// What reduced the window was a mistake: it was `cwnd` bytes, and slow start leads to `ssthresh`.
@@ -246,9 +258,12 @@ mod tests {
             [(CongestionAlgorithm::NewReno, 20_000), (CongestionAlgorithm::Cubic, 28_000)]
         {
             let mut control = congestion(algorithm, 10_000);
-            control.grow(window, arrival(2_000));
+            control.note_used(40_000, SeqNumber(1), arrival(0));
             let soon = Arrival { at: 900, ..arrival(0) };
             assert_eq!(control.lose(window, 3_000, soon), expected);
+            // Where no more than half of it ever was in flight, that is what the path has held.
+            control.note_used(22_000, SeqNumber(1), soon);
+            assert_eq!(control.lose(window, 3_000, soon), expected * 22 / 40);
         }
     }
 }

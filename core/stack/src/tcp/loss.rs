@@ -73,11 +73,12 @@ pub(crate) fn track<'a>(conn: &mut Conn, cold: &'a mut Cold) -> &'a mut Recovery
     recovery
 }
 
-/// All is acknowledged, and the peer has gone on: what became of the last probe, or of what was sent again, it will not
-/// tell any more.
+/// All is acknowledged, and the peer has gone on: what became of the last probe of new data, or of what was sent again, it will
+/// not tell any more. Of a probe that repeated something the next acknowledgment does (RFC 8985 §7.4.2).
 pub(crate) fn forget_past(conn: &mut Conn, cold: &mut Cold) {
     if let Some(recovery) = &mut cold.recovery {
-        (recovery.undo, recovery.probe) = (None, None);
+        recovery.undo = None;
+        recovery.probe = recovery.probe.take().filter(|probe| probe.is_old);
         untrack(conn, cold);
     }
 }
@@ -132,10 +133,10 @@ fn congestion<'a>(cold: &'a mut Cold, ctx: &Context<'_>) -> &'a mut Congestion {
     cold.congestion(ctx.shared.config.congestion)
 }
 
-/// Whether the window may grow by what is acknowledged: with less than a full segment in flight none is in full use.
+/// Whether the window may grow by what is acknowledged: with a short segment in flight only a small one is in full use.
 #[inline(always)]
 pub(crate) fn may_grow(conn: &Conn, flight_before: u32) -> bool {
-    flight_before >= conn.mss.into()
+    flight_before >= conn.mss.into() || conn.cwnd / 2 < flight_before
 }
 
 /// Data arrived while nothing was missing. The window grows where it is in full use, or was so when the data was sent: one
@@ -151,7 +152,7 @@ pub(crate) fn grow(
     ctx: &Context<'_>,
 ) {
     if conn.cwnd / 2 < flight_before {
-        congestion(cold, ctx).used_until = Some(conn.snd_nxt);
+        congestion(cold, ctx).note_used(flight_before, conn.snd_nxt, arrival(conn, 0, None, ctx));
     } else if !cold.congestion.as_ref().is_some_and(|of| of.was_full(conn.snd_una, conn.snd_nxt)) {
         return;
     }

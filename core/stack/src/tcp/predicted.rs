@@ -180,7 +180,8 @@ fn most_listed(ctx: &Context<'_>) -> u8 {
 /// `sendv` of a message of one buffer, which nearly every one is, and `recv_done` of the request that it answers
 /// (`given_back` bytes, or none): one frame acknowledges, announces the room that came free, and carries the reply.
 /// Answers whether, as nearly always, the application has given all back that it had and step 6 has nothing more to
-/// acknowledge: a buffer of the connection is free.
+/// acknowledge: a buffer of the connection is free. A message that uses all of the credit goes the other way: it may be cut by
+/// the window.
 // Not inlined, with all that it calls inside: it needs the registers.
 #[inline(never)]
 pub(crate) fn reply(
@@ -197,7 +198,7 @@ pub(crate) fn reply(
         || !conn.flags.are(USUAL, USUAL.and(HINDERS))
         || conn.listed >= most_listed(ctx)
         || len > conn.mss as usize
-        || len as u32 > conn.credit()
+        || len as u32 >= conn.credit()
         || conn.flight() + len as u32 > conn.cwnd.min(conn.snd_wnd)
         || !ctx.can_send()
     {

@@ -28,10 +28,10 @@ impl Moment {
         Self { at_ns, end: sent.end(), again: !sent.is_first() }
     }
 
-    /// Whether it was sent after the other, for sure: of several in one moment, the one further on in the stream is the later,
-    /// but new segments may go before those that are sent again, or after them.
-    fn is_after(self, other: Self) -> bool {
-        let same = self.at_ns == other.at_ns && self.again == other.again;
+    /// Whether it was sent after the other: of several in one moment, the one further on in the stream is the later. Outside of
+    /// a recovery new segments may go before those that are sent again, or after them, and tell nothing about them.
+    fn is_after(self, other: Self, recovers: bool) -> bool {
+        let same = self.at_ns == other.at_ns && (recovers || self.again == other.again);
         self.at_ns > other.at_ns || (same && self.end.after(other.end))
     }
 }
@@ -103,7 +103,7 @@ impl Rack {
             self.min_rtt = Some((rtt_ns, now_ns));
         }
         let moment = Moment::of(sent, at_ns);
-        if self.latest.is_none_or(|latest| moment.is_after(latest)) {
+        if self.latest.is_none_or(|latest| moment.is_after(latest, path.recovers)) {
             (self.latest, self.rtt_ns) = (Some(moment), rtt_ns);
         }
         reordered
@@ -148,7 +148,7 @@ impl Rack {
         let mut wait_ns = None;
         let lost = board.judge(|sent| {
             let at_ns = sent.at_ns().unwrap_or(now_ns);
-            if !latest.is_after(Moment::of(sent, at_ns)) {
+            if !latest.is_after(Moment::of(sent, at_ns), path.recovers) {
                 // All behind one that was sent once were sent later still.
                 return if sent.is_first() { None } else { Some(false) };
             }
@@ -277,10 +277,11 @@ mod tests {
         (1..4).for_each(|number| _ = model.sacked(number, 100 + u64::from(number)));
         model.board.send_lost(|_, _, _| Some(104 * MS));
         model.push(4, 104);
-        model.path.recovers = true;
         assert_eq!(model.sacked(4, 204), (0, None));
-        model.push(5, 105);
-        assert_eq!(model.sacked(5, 205), (10, None));
+        // In a recovery what is lost goes first.
+        model.path.recovers = true;
+        model.push(5, 104);
+        assert_eq!(model.sacked(5, 204), (10, None));
         model.end();
     }
 

@@ -49,7 +49,8 @@ pub(crate) fn enqueue(
     if waits || !fits || meta.len > conn.mss {
         return keep_back(conn, cold, mbuf, meta, ctx);
     }
-    let mut retained = mbuf.retain(meta);
+    let is_last = conn.credit() == 0 && meta.len > 0;
+    let mut retained = mbuf.retain(if is_last { with_push(meta) } else { meta });
     if transmit(conn, cold, &mut retained, ctx).is_ok() {
         pacing::note_sent(conn, cold, len, ctx);
         conn.snd_nxt += len;
@@ -61,6 +62,11 @@ pub(crate) fn enqueue(
     }
 }
 
+/// What is noted about a segment behind which nothing is for now (RFC 9293 §3.9.1.2).
+fn with_push(meta: TxMeta) -> TxMeta {
+    TxMeta { flags: TcpFlags(meta.flags).union(TcpFlags::PSH).0, ..meta }
+}
+
 /// Whether the first segment that was not sent had better wait until it is longer (RFC 9293 §3.8.6.2.1): with some in flight,
 /// whose acknowledgment lets it go, it ends where the window does, and not where a message does; or, with Nagle's algorithm,
 /// anywhere.
@@ -68,9 +74,12 @@ fn is_silly(conn: &Conn, meta: &TxMeta, ctx: &Context<'_>) -> bool {
     const ENDS: TcpFlags = TcpFlags::PSH.union(TcpFlags::FIN).union(TcpFlags::SYN);
     let len = u32::from(meta.len);
     let is_last = conn.snd_nxt + sequence_len(meta) == conn.snd_end;
-    let is_whole = is_last && TcpFlags(meta.flags).intersects(ENDS) && !ctx.shared.config.nagle;
+    let nagle = ctx.shared.config.nagle;
+    let is_whole = is_last && TcpFlags(meta.flags).intersects(ENDS) && !nagle;
+    // Two full segments are acknowledged at once, one perhaps late.
+    let least = if nagle { 1 } else { 2 * u32::from(conn.mss) };
     !is_whole
-        && conn.flight() > 0
+        && conn.flight() >= least
         && !is_nearly_full(conn, meta)
         && 2 * len < conn.snd_wnd
         && conn.state.may_send()
@@ -118,7 +127,7 @@ fn join(segment: &mut Retained, bytes: &[u8], flags: TcpFlags) -> bool {
 /// Sends again what is lost, then what waits, as far as the windows allow.
 pub(crate) fn pump(place: Place, conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) {
     if conn.flags.has(Flags::FRTO) {
-        send_waiting(conn, cold, ctx);
+        send_waiting(conn, cold, false, ctx);
         let recover = cold.recovery.as_ref().and_then(|recovery| recovery.recover);
         if recover == Some(conn.snd_nxt) {
             // Nothing new could be sent: no acknowledgment will decide.
@@ -127,7 +136,7 @@ pub(crate) fn pump(place: Place, conn: &mut Conn, cold: &mut Cold, ctx: &mut Con
     }
     let is_settled = conn.flags.has(Flags::FRTO) || resend_lost(conn, cold, ctx);
     if is_settled && conn.flags.has(Flags::UNSENT) {
-        send_waiting(conn, cold, ctx);
+        send_waiting(conn, cold, false, ctx);
     }
     note_pending(conn, place, ctx);
 }
@@ -194,7 +203,8 @@ fn may_resend(conn: &Conn, pipe: u32, seq: SeqNumber, end: SeqNumber) -> bool {
     in_window && (pipe == 0 || pipe + (end - seq) as u32 <= conn.cwnd)
 }
 
-fn send_waiting(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) {
+/// Sends what waits, as far as the windows allow; a probe goes however short it is.
+fn send_waiting(conn: &mut Conn, cold: &mut Cold, is_probe: bool, ctx: &mut Context<'_>) {
     if path_mtu::is_narrow(cold) && pacing::due_ns(conn, cold, ctx).is_none() {
         try_size(conn, cold, ctx);
     }
@@ -218,7 +228,7 @@ fn send_waiting(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) {
         }
         fill_front(conn, cold, room, ctx);
         let is_silly = cold.unsent.front().is_some_and(|meta| is_silly(conn, &meta, ctx));
-        if is_silly || !send_front(conn, cold, ctx) {
+        if is_silly && !is_probe || !send_front(conn, cold, ctx) {
             return;
         }
     }
@@ -262,8 +272,7 @@ fn send_front(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) -> bool {
     let Some(mut retained) = cold.unsent.pop() else { return false };
     let meta = retained.meta();
     if cold.unsent.is_empty() && meta.len > 0 {
-        // RFC 9293 §3.9.1.2: nothing is behind it for now.
-        retained.set_meta(TxMeta { flags: TcpFlags(meta.flags).union(TcpFlags::PSH).0, ..meta });
+        retained.set_meta(with_push(meta));
     }
     if transmit(conn, cold, &mut retained, ctx).is_err() {
         cold.unsent.push_front(retained);
@@ -433,7 +442,7 @@ pub(crate) fn probe_tail(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>
     let with_probe = loss::pipe(conn, cold) + mss;
     let cwnd = core::mem::replace(&mut conn.cwnd, with_probe);
     if conn.flags.has(Flags::UNSENT) {
-        send_waiting(conn, cold, ctx);
+        send_waiting(conn, cold, true, ctx);
     }
     conn.cwnd = cwnd;
     let is_old = conn.snd_nxt == before;

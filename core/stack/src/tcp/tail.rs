@@ -34,6 +34,9 @@ pub(crate) fn due_in(conn: &Conn, cold: &Cold, ctx: &Context<'_>) -> Option<u32>
     {
         return None;
     }
+    if conn.flight() <= u32::from(conn.mss) {
+        return Some(rto_ticks(conn, &ctx.shared.ticks));
+    }
     // RFC 8985 §7.2: two round trips; one and its variation, where that is more.
     let units = (conn.srtt_8 / 4).max(conn.srtt_8 / 8 + conn.rttvar_4).max(LEAST);
     let mut ticks = (units >> (TICK_SHIFT - UNIT_SHIFT)) + 2;

@@ -350,7 +350,7 @@ fn a_probe_that_fills_the_gap_slows_down() {
         world.frames_out();
         world.hear(&peer.seg(1, at(15)));
         world.told();
-        assert_eq!(sendable(&mut world, &peer), if was_lost { 7 } else { 12 });
+        assert_eq!(sendable(&mut world, &peer), if was_lost { 4 } else { 12 });
         assert_eq!(world.stats().tcp_tail_probes, 1);
     }
 }

@@ -252,7 +252,7 @@ impl Simulation {
             sim.add_client(seed, index as u64 + 1, host, config.scenario, &variation);
         }
         if let Some(path) = variation.path {
-            (0..sim.hosts.len()).for_each(|port| sim.network.borrow_mut().lead(port, path));
+            (0..sim.hosts.len()).for_each(|port| sim.network.borrow_mut().set_path(port, path));
         }
         Ok(sim)
     }

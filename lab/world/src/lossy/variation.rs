@@ -161,8 +161,8 @@ fn control(host: &mut HostConfig, dice: &mut Dice) {
     host.stack.ecn = [Ecn::Off, Ecn::Accept, Ecn::Ask][any(dice)];
 }
 
-/// In some runs a path: from 1 Mbit/s to 10 Gbit/s, round trips from 5 us to 2 s, queues of some frames to a megabyte, with
-/// marks or without, or none and a policer; and an MTU that changes on the way, with a word or without.
+/// In some runs a path: 1 Mbit/s to 10 Gbit/s, round trips of 5 us to 2 s, a queue of 10 KB to 1 MB that marks or does not, or a
+/// policer; and an MTU that changes, which the hop reports or does not.
 fn path(seed: u64) -> Option<Path> {
     let mut dice = Dice::new(seed, "path", 0);
     if !dice.chance(0.2) {
@@ -183,6 +183,9 @@ fn path(seed: u64) -> Option<Path> {
         ..path
     })
 }
+
+/// The smallest receive window where round trips take seconds, in bytes.
+const LEAST_WINDOW_OF_PATHS: u32 = 20_000;
 
 /// Many tiny segments and a small array of events: what a filled gap makes ready does not fit.
 fn press(host: &mut HostConfig) {
@@ -316,6 +319,7 @@ impl Variation {
         self.server.cycle.1 = Duration::from_micros(longest);
         // Clients with hardly any room would give so many connections up.
         self.clients = (1..=3).map(plain_host).collect();
+        // Queues fill within microseconds here, not round trips.
         self.path = None;
         self.crowded = true;
     }
@@ -353,6 +357,7 @@ impl Variation {
             server.elastic.batch = dice.spread(1, 16) as usize;
             server.moves = Some(MovesConfig { every: Duration::from_micros(100), steering });
             self.clients = (1..=3).map(plain_host).collect();
+            // Overtaking takes microseconds here, not round trips.
             self.path = None;
         }
     }
@@ -383,6 +388,14 @@ impl Variation {
         if Dice::new(seed, "pressure", 0).chance(0.06) {
             std::iter::once(&mut server).chain(&mut clients).for_each(press);
         }
+        let path = path(seed);
+        if path.is_some() {
+            // A request of some kilobytes comes within the time that the service gives it, however far the client is.
+            for host in std::iter::once(&mut server).chain(&mut clients) {
+                let window = &mut host.stack.receive_window_bytes;
+                *window = (*window).max(LEAST_WINDOW_OF_PATHS);
+            }
+        }
         let mut dice_of_control = Dice::new(seed, "congestion", 0);
         for host in std::iter::once(&mut server).chain(&mut clients) {
             control(host, &mut dice_of_control);
@@ -394,7 +407,7 @@ impl Variation {
             piece: if dice.chance(0.3) { dice.spread(1, 4_000) as usize } else { usize::MAX },
             open_within: Duration::from_micros(dice.spread(1, 20_000)),
             crowded: false,
-            path: path(seed),
+            path,
         }
     }
 

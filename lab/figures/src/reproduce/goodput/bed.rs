@@ -23,8 +23,10 @@ use service::lab::{Lab, LabConfig, disable_offloads, in_namespace};
 /// The client's interface, and the relay's at the other end of its pair.
 const FAR: &str = "tp-far";
 const NEAR: &str = "tp-near";
-/// The kernels' buffers, least, default and most: no sender and no receiver is held up by them.
+/// The kernels' buffers, least, default and most bytes: several times what a path and its queue hold.
 const BUFFERS: &str = "4096 131072 67108864";
+/// Behind a run, in addition to a round trip.
+const SETTLE: Duration = Duration::from_millis(50);
 /// Longest that a client waits for bytes.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -92,10 +94,13 @@ impl Bed {
             let path = format!("/proc/sys/net/ipv4/{name}");
             fs::write(&path, value).with_context(|| format!("cannot write {path}"))
         };
-        in_namespace(client, || set("tcp_rmem", BUFFERS))??;
+        // A connection learns nothing from those before it.
+        in_namespace(client, || {
+            set("tcp_rmem", BUFFERS)?;
+            set("tcp_no_metrics_save", "1")
+        })??;
         in_namespace(lab.dataplane(), || {
             set("tcp_wmem", BUFFERS)?;
-            // A connection learns nothing from those before it.
             set("tcp_no_metrics_save", "1")
         })??;
         let servers = [DATAPLANE_ADDRESS, DATAPLANE_KERNEL_ADDRESS];
@@ -112,16 +117,18 @@ impl Bed {
         Ok(match server {
             Server::Linux => Running::Linux(Memcached::start(&self.lab)?),
             Server::Tailplane => {
-                let cubic = |config: &mut RunConfig| {
+                let settings = |config: &mut RunConfig| {
                     config.tcp.congestion = CongestionAlgorithm::Cubic;
+                    // As the other one. It sleeps where it has nothing to do.
+                    config.dataplane.realtime = Some(REALTIME);
                 };
-                Running::Tailplane(Tailplane::start_with(&self.lab, App::Kv, cubic)?)
+                Running::Tailplane(Tailplane::start_with(&self.lab, App::Kv, settings)?)
             }
         })
     }
 
-    /// Runs `body`, in the client's namespace and on its processor, while the relay is such a path. Frames of the servers
-    /// that `is_doomed` names are lost.
+    /// Runs `body`, in the client's namespace and on its processor, while the relay has this path between its ends, and
+    /// relays on until what was under way has arrived. Frames of the servers that `is_doomed` names are lost.
     ///
     /// # Errors
     /// Those of `body`, and of the relay.
@@ -140,11 +147,16 @@ impl Bed {
                 set_realtime(REALTIME + 1)?;
                 relay.run(path, is_doomed, &stop)
             });
-            let found = in_namespace(lab.client(), || {
+            let found = {
                 let _ends = SetsAtEnd(&stop);
-                pin(CLIENT_CPU)?;
-                body()
-            });
+                let found = in_namespace(lab.client(), || {
+                    pin(CLIENT_CPU)?;
+                    body()
+                });
+                // A connection that ended leaves nothing behind that another run would carry.
+                std::thread::sleep(2 * path.delay + SETTLE);
+                found
+            };
             let carried = carried.join().map_err(|_| anyhow::anyhow!("the relay panicked"))??;
             all.frames += carried.frames;
             all.late += carried.late;
@@ -208,8 +220,8 @@ impl Client {
         Ok(asked.elapsed())
     }
 
-    /// Bytes in a second for so long, from the first request on: there are always `ahead` requests for answers of so many
-    /// bytes.
+    /// Goodput in bytes per second over `span`, from the first request on: `ahead` requests for answers of so many bytes are
+    /// always outstanding.
     ///
     /// # Errors
     /// Nothing comes any more.

@@ -3,11 +3,13 @@
 mod bed;
 mod relay;
 
+use std::sync::Barrier;
 use std::time::Duration;
 
 use anyhow::Context;
 use measure::stats::quantile;
 use reproduce::{Axis, Figure, Mark, MarkOf, Measured, Recorder, Takes};
+use world::dice::mix;
 use world::path::Path;
 use world::tail::Tail;
 
@@ -15,6 +17,8 @@ use self::bed::{Bed, Client, Running, Server};
 use self::relay::Carried;
 use super::Testbed;
 use super::testbed::rounds;
+use crate::demo::processors::{CLIENT_CPU, SERVER_CPU};
+use crate::demo::systems::MEMCACHED_CONDITION;
 
 const WORST: &str = "tcp.goodput.worst_over_linux";
 const TAIL: &str = "tcp.goodput.tail_loss_p99_over_linux";
@@ -41,6 +45,8 @@ const KEY: &str = "k";
 /// Bytes of the answers that fill a path, and how many are asked for ahead.
 const LARGE: usize = 900_000;
 const AHEAD: usize = 24;
+/// The cell of the answers whose ends are lost, behind all others.
+const TAILS: usize = 1_000;
 /// Bytes of the answers whose ends are lost.
 const SMALL: usize = 64 << 10;
 /// The share of a link that each of two flows should get at least, and at most.
@@ -72,21 +78,28 @@ impl Cell {
     }
 }
 
-/// A server of the comparison, and its rounds so far: the seeds of its paths.
+/// A server of the comparison, with the seed of its paths and its rounds so far. Both have the same paths.
 struct Contestant {
     server: Server,
+    seed: u64,
     rounds: u64,
 }
 
 impl Contestant {
-    fn all() -> [Self; 2] {
-        Server::ALL.map(|server| Self { server, rounds: 0 })
+    fn new(server: Server, seed: u64) -> Self {
+        Self { server, seed, rounds: 0 }
+    }
+
+    /// Both, over paths that `seed` and `cell` draw.
+    fn all(seed: u64, cell: usize) -> [Self; 2] {
+        Server::ALL.map(|server| Self::new(server, mix(seed) ^ cell as u64))
     }
 
     /// The path of the next round.
     fn path(&mut self, path: Path) -> Path {
         self.rounds += 1;
-        Path { seed: self.rounds, ..path }
+        // Of 32 bits: a path draws two numbers from it.
+        Path { seed: mix(self.seed ^ self.rounds << 32) >> 32, ..path }
     }
 }
 
@@ -95,6 +108,11 @@ fn run(_: &mut Testbed, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
     let (count, seconds, round_trips) = if quick { (3, 1, 10) } else { (10, 3, 50) };
     recorder.condition("paths", "200 Mbit/s, by a relay over AF_XDP in copy mode");
     recorder.condition("congestion control", "CUBIC on both");
+    recorder.condition("server core", SERVER_CPU);
+    recorder.condition("client and relay core", CLIENT_CPU);
+    recorder.condition("priority", "real-time for both servers, and above them for the relay");
+    recorder.condition("domain", "inline");
+    recorder.condition("memcached", MEMCACHED_CONDITION);
     let cells = Cell::all();
     recorder.plan((2 * (cells.len() + 1) + 1) as u64 * count as u64);
     let mut run = Run { bed: Bed::new()?, count, seconds, round_trips };
@@ -132,8 +150,9 @@ impl Run {
         recorder.mark(ratios, Mark::horizontal(MarkOf::Objective, 0.95, "0.95"));
         let over = recorder.series(ratios, "tailplane over Linux");
         let mut worst: Option<(&str, Measured)> = None;
-        for Cell { name, path } in cells {
-            let kept = rounds(recorder, &mut Contestant::all(), self.count, |contestant| {
+        for (cell, Cell { name, path }) in cells.iter().enumerate() {
+            let both = &mut Contestant::all(seed, cell);
+            let kept = rounds(recorder, both, self.count, |contestant| {
                 let (server, path) = (contestant.server, contestant.path(*path));
                 let _running = self.start(server, LARGE)?;
                 let span = self.span(path);
@@ -158,7 +177,9 @@ impl Run {
     /// Answers whose ends are lost.
     fn tails(&mut self, answers: usize, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
         let path = Path::new(0, Duration::from_millis(10));
-        let kept = rounds(recorder, &mut Contestant::all(), self.count, |contestant| {
+        let seed = recorder.options().seed;
+        let both = &mut Contestant::all(seed, TAILS);
+        let kept = rounds(recorder, both, self.count, |contestant| {
             let (server, path) = (contestant.server, contestant.path(path));
             let _running = self.start(server, SMALL)?;
             let mut tail = Tail::new(path.seed, SMALL as u32);
@@ -181,26 +202,29 @@ impl Run {
                 recorder.category(series, name, Measured::single(value));
             }
         }
-        let p99s = |which: usize| {
-            kept[which].values(|round: &Vec<f64>| quantile(round, 0.99).unwrap_or(f64::NAN))
-        };
-        let ratio = Measured::ratio(&p99s(0), &p99s(1), recorder.options().seed);
+        let p99 = |times: &[f64]| quantile(times, 0.99);
+        let ratio = Measured::ratio_of_pools(&kept[0].found, &kept[1].found, seed, p99);
         recorder.claim(TAIL, ratio)
     }
 
     /// Both servers at a time, over one queue.
     fn beside(&mut self, recorder: &mut Recorder<'_>) -> anyhow::Result<()> {
         let path = Path::new(0, Duration::from_millis(10));
-        let both = &mut [Contestant { server: Server::Tailplane, rounds: 0 }];
+        let both = &mut [Contestant::new(Server::Tailplane, recorder.options().seed)];
         let span = 2 * self.span(path);
         let kept = rounds(recorder, both, self.count, |contestant| {
             let path = contestant.path(path);
             let _ours = self.start(Server::Tailplane, LARGE)?;
             let _linux = self.start(Server::Linux, LARGE)?;
+            let start = Barrier::new(2);
+            let at_once = |server| {
+                start.wait();
+                pour(server, span)
+            };
             let pour_both = || {
                 std::thread::scope(|scope| {
-                    let ours = scope.spawn(|| pour(Server::Tailplane, span));
-                    let linux = pour(Server::Linux, span)?;
+                    let ours = scope.spawn(|| at_once(Server::Tailplane));
+                    let linux = at_once(Server::Linux)?;
                     let ours = ours.join().map_err(|_| anyhow::anyhow!("a client panicked"))?;
                     Ok(vec![ours?, linux])
                 })

@@ -8,7 +8,7 @@ use anyhow::{Context, ensure};
 use mem::{HugePages, Pool, Region};
 use nic::af_xdp::{AfXdp, AfXdpConfig, XdpSocket};
 use nic::xdp_program::{XdpFilter, XdpProgram};
-use nic::{Armed, Nic};
+use nic::{Armed, Nic, NicStats};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tailplane::{Clock, Duration, Instant, MonotonicClock};
 use world::path::{Link, Path};
@@ -122,14 +122,27 @@ impl Relay {
         let mut links = [0, 1].map(|direction| Link::new(path, direction, clock.now()));
         let [client, servers] = &mut self.ends;
         (client.carried, servers.carried) = Default::default();
+        let mut looked = clock.now();
         while !stop.load(Ordering::Relaxed) {
             let [down, up] = &mut links;
+            // What came meanwhile is late already, however soon it leaves now.
+            let is_late = clock.now().since(looked) > NAP + LATE;
+            client.carried.late += u64::from(is_late);
+            looked = clock.now();
             servers.take(clock.now(), down, &mut is_doomed);
             client.take(clock.now(), up, &mut |_| false);
             client.send(clock.now(), down)?;
             servers.send(clock.now(), up)?;
             let next = links.iter().filter_map(Link::next).min();
             sleep([client, servers], &clock, next)?;
+        }
+        for end in [&*client, &*servers] {
+            let NicStats { rx_no_buffer, rx_dropped, tx_dropped, .. } = end.nic.stats();
+            let lost = rx_no_buffer + rx_dropped + tx_dropped;
+            ensure!(
+                lost == 0,
+                "cannot use the run: found {lost} frames lost by the relay's device"
+            );
         }
         let [down, up] = [client.carried, servers.carried];
         Ok(Carried { frames: down.frames + up.frames, late: down.late + up.late })
