@@ -40,6 +40,8 @@ fn ten_thousand_connections_stay_open_and_close_in_order() {
         assert_end(stream);
     }
     drop(streams);
+    // So many ends at once overflow rings: what was dropped is sent again.
+    std::thread::sleep(std::time::Duration::from_secs(1));
     let summary = bed.stop();
     assert_eq!(summary.accepted, [CONNECTIONS as u64], "{}", summary.text);
     assert_eq!(summary.left, 0, "{}", summary.text);
