@@ -203,7 +203,7 @@ impl Pool {
     }
 
     /// Gives half of what this pool keeps, beyond two batches, to the depot, where another one has found that empty: asked
-    /// once a cycle. However much a pool may keep, it keeps it from nobody who has none.
+    /// once a cycle. However much a pool may keep, one that has none gets some of it.
     #[inline]
     pub fn share_out(&mut self) {
         if self.region.depot.is_wanted() {
@@ -224,7 +224,7 @@ impl Pool {
         }
     }
 
-    /// The same before a sleep, in which nobody can ask: where the depot has little, it gets all beyond two batches.
+    /// The same before a sleep, in which it cannot be asked: where the depot has little, it gets all beyond two batches.
     pub fn rest(&mut self) {
         if self.free.len() > 2 * BATCH && self.region.depot_len() < 4 * BATCH {
             self.put_from(2 * BATCH);

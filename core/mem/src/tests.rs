@@ -171,7 +171,7 @@ fn a_pool_that_finds_nothing_gets_half_of_what_another_keeps() {
     let region = Region::heap(1_024);
     let (mut rich, mut poor) = (Pool::new(&region, 1_024), Pool::new(&region, 1_024));
     rich.share_out();
-    assert_eq!(rich.free_len(), 1_024, "nobody wants any");
+    assert_eq!(rich.free_len(), 1_024, "none is wanted");
     assert!(poor.alloc().is_err());
     // The one that wants has nothing to give, and does not forget it.
     poor.share_out();

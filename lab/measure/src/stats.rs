@@ -141,14 +141,23 @@ pub fn ratio_of_pools(
     };
     let mut ratios: Vec<f64> =
         (0..RESAMPLES).filter_map(|_| ratio(&drawn(above), &drawn(below))).collect();
-    ratios.sort_by(f64::total_cmp);
+    if ratios.is_empty() {
+        return None;
+    }
+    Some(percentiles(value, &mut ratios, above.len().min(below.len())))
+}
+
+/// A value with the percentile interval of its resamples, of which there are some.
+fn percentiles(value: f64, resampled: &mut [f64], n: usize) -> Interval {
+    resampled.sort_by(f64::total_cmp);
     let tail = (1.0 - CONFIDENCE) / 2.0;
-    Some(Interval {
+    Interval {
         value,
-        low: quantile_of_sorted(&ratios, tail).min(value),
-        high: quantile_of_sorted(&ratios, 1.0 - tail).max(value),
-        n: above.len().min(below.len()),
-    })
+        // Few and skewed values can leave the value itself outside of the percentiles.
+        low: quantile_of_sorted(resampled, tail).min(value),
+        high: quantile_of_sorted(resampled, 1.0 - tail).max(value),
+        n,
+    }
 }
 
 /// The median of `above` over the median of `below`, with the bootstrap's percentile interval
@@ -174,15 +183,7 @@ pub fn ratio_of_medians(above: &[f64], below: &[f64], seed: u64) -> Option<Inter
     if !value.is_finite() || ratios.is_empty() {
         return None;
     }
-    ratios.sort_by(f64::total_cmp);
-    let tail = (1.0 - CONFIDENCE) / 2.0;
-    Some(Interval {
-        value,
-        // Few and skewed values can leave the ratio itself outside of the percentiles.
-        low: quantile_of_sorted(&ratios, tail).min(value),
-        high: quantile_of_sorted(&ratios, 1.0 - tail).max(value),
-        n: above.len().min(below.len()),
-    })
+    Some(percentiles(value, &mut ratios, above.len().min(below.len())))
 }
 
 /// The median of as many values, drawn with replacement.

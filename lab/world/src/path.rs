@@ -1,10 +1,7 @@
 //! A path of one hop: a rate, a queue before it, a delay behind it, and faults from a seed. Time is the caller's: the
 //! paths of virtual time and the relay between real interfaces are the same.
 
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
-
-use clock::{Duration, Instant};
+use clock::{DueQueue, Duration, Instant};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
 use wire::ipv4::mark_congestion;
@@ -88,9 +85,8 @@ pub struct Link {
     dice: Xoshiro256PlusPlus,
     /// When the hop has sent all that waits.
     free_at: Instant,
-    /// Packets on their way, by arrival and number.
-    flying: BinaryHeap<Reverse<(Instant, u64, Vec<u8>)>>,
-    count: u64,
+    /// Packets on their way.
+    flying: DueQueue<Vec<u8>>,
     began: Instant,
     /// When the present burst of losses ends.
     burst_ends: Instant,
@@ -114,8 +110,7 @@ impl Link {
                 path.seed.wrapping_mul(2).wrapping_add(direction),
             ),
             free_at: Instant::ZERO,
-            flying: BinaryHeap::new(),
-            count: 0,
+            flying: DueQueue::default(),
             burst_ends: Instant::ZERO,
             lost: 0,
             dropped: 0,
@@ -154,8 +149,7 @@ impl Link {
         if has_data && self.dice.random_bool(reorder) {
             due += delay.mul_f64(0.5 * self.dice.random::<f64>());
         }
-        self.count += 1;
-        self.flying.push(Reverse((due, self.count, frame)));
+        self.flying.push(due, frame);
     }
 
     /// Whether the hop takes a packet of this frame's length; if not, the largest that it takes.
@@ -182,22 +176,17 @@ impl Link {
 
     /// A packet of the hop's own.
     pub fn report(&mut self, now: Instant, frame: Vec<u8>) {
-        self.count += 1;
-        self.flying.push(Reverse((now + self.path.delay, self.count, frame)));
+        self.flying.push(now + self.path.delay, frame);
     }
 
     /// When the next packet arrives.
     pub fn next(&self) -> Option<Instant> {
-        self.flying.peek().map(|Reverse((due, ..))| *due)
+        self.flying.next_due()
     }
 
     /// The packets that have arrived.
     pub fn receive(&mut self, now: Instant) -> Vec<Vec<u8>> {
-        let mut frames = Vec::new();
-        while self.next().is_some_and(|due| due <= now) {
-            frames.extend(self.flying.pop().map(|Reverse((.., frame))| frame));
-        }
-        frames
+        std::iter::from_fn(|| self.flying.pop_due(now)).collect()
     }
 }
 

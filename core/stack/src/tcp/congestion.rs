@@ -103,13 +103,13 @@ impl Congestion {
     }
 
     /// Whether all that an acknowledgment covers was sent before the window last shrank for a mark.
-    fn is_of_before(&self, Arrival { una, nxt, .. }: Arrival) -> bool {
-        self.slowed_until.is_some_and(|until| una.before_eq(until) && until.before_eq(nxt))
+    fn is_of_before(&self, arrival: Arrival) -> bool {
+        arrival.is_within(self.slowed_until)
     }
 
     /// Whether all that an acknowledgment covers was sent while the window was in full use.
-    pub fn was_full(&self, una: SeqNumber, nxt: SeqNumber) -> bool {
-        self.used_until.is_some_and(|until| una.before_eq(until) && until.before_eq(nxt))
+    pub fn was_full(&self, arrival: Arrival) -> bool {
+        arrival.is_within(self.used_until)
     }
 
     /// What arrived was marked, with `flight` bytes in flight; `None`: a recovery has shrunk the window. Answers the new
@@ -158,10 +158,10 @@ impl Congestion {
     }
 
     /// The window is in full use, with `flight` bytes in flight.
-    pub fn note_used(&mut self, flight: u32, nxt: SeqNumber, arrival: Arrival) {
+    pub fn note_used(&mut self, flight: u32, arrival: Arrival) {
         let before = if self.was_used(arrival) { self.used } else { 0 };
         self.used = flight.max(before);
-        (self.used_at, self.used_until) = (Some(arrival.at), Some(nxt));
+        (self.used_at, self.used_until) = (Some(arrival.at), Some(arrival.nxt));
     }
 
     /// The path holds less than was sent, with `flight` bytes in flight: see [`CongestionControl::reduce`]. Where the window
@@ -258,11 +258,11 @@ mod tests {
             [(CongestionAlgorithm::NewReno, 20_000), (CongestionAlgorithm::Cubic, 28_000)]
         {
             let mut control = congestion(algorithm, 10_000);
-            control.note_used(40_000, SeqNumber(1), arrival(0));
+            control.note_used(40_000, arrival(0));
             let soon = Arrival { at: 900, ..arrival(0) };
             assert_eq!(control.lose(window, 3_000, soon), expected);
             // Where no more than half of it ever was in flight, that is what the path has held.
-            control.note_used(22_000, SeqNumber(1), soon);
+            control.note_used(22_000, soon);
             assert_eq!(control.lose(window, 3_000, soon), expected * 22 / 40);
         }
     }

@@ -140,7 +140,7 @@ pub(crate) fn may_grow(conn: &Conn, flight_before: u32) -> bool {
 }
 
 /// Data arrived while nothing was missing. The window grows where it is in full use, or was so when the data was sent: one
-/// that is not tells nothing about the path (RFC 7661 §4.1). SND.UNA has moved.
+/// that is not says nothing about the path (RFC 7661 §4.1). SND.UNA has moved.
 #[cold]
 #[inline(never)]
 pub(crate) fn grow(
@@ -151,12 +151,12 @@ pub(crate) fn grow(
     rtt_ns: Option<u64>,
     ctx: &Context<'_>,
 ) {
+    let arrival = arrival(conn, acked, rtt_ns, ctx);
     if conn.cwnd / 2 < flight_before {
-        congestion(cold, ctx).note_used(flight_before, conn.snd_nxt, arrival(conn, 0, None, ctx));
-    } else if !cold.congestion.as_ref().is_some_and(|of| of.was_full(conn.snd_una, conn.snd_nxt)) {
+        congestion(cold, ctx).note_used(flight_before, arrival);
+    } else if !cold.congestion.as_ref().is_some_and(|of| of.was_full(arrival)) {
         return;
     }
-    let arrival = arrival(conn, acked, rtt_ns, ctx);
     let grown = congestion(cold, ctx).grow(window(conn), arrival);
     // No further than there is memory for.
     let most = ctx.out.shares.send.max(initial_window(conn.mss)).max(conn.cwnd);

@@ -60,6 +60,7 @@ pub(crate) fn fire(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
             _ => {
                 let (_, conn, cold) = group.at(slot);
                 if tail::due_in(conn, cold, ctx).is_some() {
+                    // RFC 8985 §7.2: no later than the time-out, and in its place.
                     send_queue::probe_tail(conn, cold, ctx);
                     output::arm_retransmission(conn, ctx);
                 } else if !time_out(group, slot, ctx) {

@@ -31,6 +31,13 @@ pub(crate) struct Arrival {
     pub at: u32,
 }
 
+impl Arrival {
+    /// Whether all that it acknowledges was sent before `until`, which is in flight still or was just now.
+    pub fn is_within(self, until: Option<SeqNumber>) -> bool {
+        until.is_some_and(|until| self.una.before_eq(until) && until.before_eq(self.nxt))
+    }
+}
+
 /// What says that the path holds less than is sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Cause {

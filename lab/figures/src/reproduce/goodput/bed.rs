@@ -14,6 +14,7 @@ use world::path::Path;
 use super::relay::{Carried, Relay};
 use crate::demo::processors::{CLIENT_CPU, REALTIME};
 use crate::demo::systems::{Memcached, Tailplane};
+use crate::reproduce::testbed::Running;
 use service::config::{App, RunConfig};
 use service::lab::constants::{
     CLIENT_ADDRESS, CLIENT_INTERFACE, DATAPLANE_ADDRESS, DATAPLANE_KERNEL_ADDRESS, SUBNET_BITS,
@@ -57,13 +58,6 @@ impl Server {
             Self::Linux => Memcached::TARGET,
         }
     }
-}
-
-/// A server that runs; it ends when dropped.
-#[expect(dead_code, reason = "they are held")]
-pub enum Running {
-    Tailplane(Tailplane),
-    Linux(Memcached),
 }
 
 /// See the module's comment.
@@ -115,14 +109,14 @@ impl Bed {
     /// What could not be opened.
     pub fn start(&self, server: Server) -> anyhow::Result<Running> {
         Ok(match server {
-            Server::Linux => Running::Linux(Memcached::start(&self.lab)?),
+            Server::Linux => Box::new(Memcached::start(&self.lab)?),
             Server::Tailplane => {
                 let settings = |config: &mut RunConfig| {
                     config.tcp.congestion = CongestionAlgorithm::Cubic;
                     // As the other one. It sleeps where it has nothing to do.
                     config.dataplane.realtime = Some(REALTIME);
                 };
-                Running::Tailplane(Tailplane::start_with(&self.lab, App::Kv, settings)?)
+                Box::new(Tailplane::start_with(&self.lab, App::Kv, settings)?)
             }
         })
     }

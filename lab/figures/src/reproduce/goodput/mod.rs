@@ -13,10 +13,10 @@ use world::dice::mix;
 use world::path::Path;
 use world::tail::Tail;
 
-use self::bed::{Bed, Client, Running, Server};
+use self::bed::{Bed, Client, Server};
 use self::relay::Carried;
 use super::Testbed;
-use super::testbed::rounds;
+use super::testbed::{Running, rounds};
 use crate::demo::processors::{CLIENT_CPU, SERVER_CPU};
 use crate::demo::systems::MEMCACHED_CONDITION;
 
