@@ -3,9 +3,10 @@
 // Receive-side scaling for a device that has none: at the egress of a veth pair's one end, chooses the
 // queue at which a frame arrives at the other end. As a NIC does it (Microsoft, "RSS hashing functions"):
 //
-//   whole TCP and UDP over IPv4     the Toeplitz hash of addresses and ports
-//   all else over IPv4, fragments   the Toeplitz hash of the addresses
-//   all else                        queue 0
+//   whole TCP and UDP over IPv4                          the Toeplitz hash of addresses and ports
+//   whole TCP and UDP over IPv6, no extension headers    the same
+//   all else over IPv4 and IPv6, fragments               the Toeplitz hash of the addresses
+//   all else                                             queue 0
 //
 // The hash's low bits name an entry of the indirection table, and the entry names the queue. The table is
 // memory that its owner has mapped: an entry that is changed there holds for every frame that has not
@@ -26,21 +27,24 @@
 #include <linux/if_ether.h>
 #include <linux/in.h>
 #include <linux/ip.h>
+#include <linux/ipv6.h>
 #include <linux/pkt_cls.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
 // Entries of the table: a power of two.
 #define ENTRIES 128
-// Bytes of addresses, and of addresses and ports.
+// Bytes of addresses, and of addresses and ports, over IPv4 and over IPv6.
 #define ADDRESSES 8
 #define TUPLE 12
+#define ADDRESSES6 32
+#define TUPLE6 36
 // The upper half of a probe's mark; the lower half is the queue.
 #define PROBE_MARK 0x54500000
 #define PROBE_MASK 0xffff0000
 
 // Set at load time: what each value of each byte of the tuple contributes to the hash.
-const volatile __u32 toeplitz[TUPLE][256] = {};
+const volatile __u32 toeplitz[TUPLE6][256] = {};
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -50,23 +54,32 @@ struct {
 	__type(value, __u64);
 } indirection SEC(".maps");
 
-static __always_inline __u32 hash_of(const __u8 *tuple, int len)
+// What the bytes of a tuple contribute from one position to another. Contributions add up by exclusive or.
+static __always_inline __u32 hash_of(const __u8 *tuple, int from, int to)
 {
 	__u32 hash = 0;
 
 #pragma unroll
-	for (int i = 0; i < TUPLE; i++)
-		if (i < len)
+	for (int i = 0; i < TUPLE6; i++)
+		if (i >= from && i < to)
 			hash ^= toeplitz[i][tuple[i]];
 	return hash;
+}
+
+static __always_inline void steer_by(struct __sk_buff *skb, __u32 hash)
+{
+	__u32 entry = hash % ENTRIES;
+	__u64 *queue = bpf_map_lookup_elem(&indirection, &entry);
+
+	if (queue)
+		skb->queue_mapping = (__u16)*queue + 1;
 }
 
 static __always_inline void steer_ipv4(struct __sk_buff *skb)
 {
 	struct iphdr ip;
 	__u8 tuple[TUPLE];
-	__u32 entry, hash;
-	__u64 *queue;
+	__u32 hash;
 	int whole;
 
 	if (bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)) || ip.ihl < 5)
@@ -77,11 +90,30 @@ static __always_inline void steer_ipv4(struct __sk_buff *skb)
 	whole = !(ip.frag_off & bpf_htons(0x3fff)) &&
 		(ip.protocol == IPPROTO_TCP || ip.protocol == IPPROTO_UDP) &&
 		!bpf_skb_load_bytes(skb, ETH_HLEN + ip.ihl * 4, tuple + ADDRESSES, TUPLE - ADDRESSES);
-	hash = whole ? hash_of(tuple, TUPLE) : hash_of(tuple, ADDRESSES);
-	entry = hash % ENTRIES;
-	queue = bpf_map_lookup_elem(&indirection, &entry);
-	if (queue)
-		skb->queue_mapping = (__u16)*queue + 1;
+	hash = hash_of(tuple, 0, ADDRESSES);
+	if (whole)
+		hash ^= hash_of(tuple, ADDRESSES, TUPLE);
+	steer_by(skb, hash);
+}
+
+static __always_inline void steer_ipv6(struct __sk_buff *skb)
+{
+	struct ipv6hdr ip;
+	__u8 tuple[TUPLE6];
+	__u32 hash;
+	int whole;
+
+	if (bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip)))
+		return;
+	__builtin_memcpy(tuple, &ip.saddr, 16);
+	__builtin_memcpy(tuple + 16, &ip.daddr, 16);
+	// The next header of a fragment, and of a packet with other extension headers, is an extension header.
+	whole = (ip.nexthdr == IPPROTO_TCP || ip.nexthdr == IPPROTO_UDP) &&
+		!bpf_skb_load_bytes(skb, ETH_HLEN + sizeof(ip), tuple + ADDRESSES6, TUPLE6 - ADDRESSES6);
+	hash = hash_of(tuple, 0, ADDRESSES6);
+	if (whole)
+		hash ^= hash_of(tuple, ADDRESSES6, TUPLE6);
+	steer_by(skb, hash);
 }
 
 SEC("classifier")
@@ -94,6 +126,8 @@ int tailplane_steer(struct __sk_buff *skb)
 		skb->queue_mapping = (mark & ~PROBE_MASK) + 1;
 	else if (skb->protocol == bpf_htons(ETH_P_IP))
 		steer_ipv4(skb);
+	else if (skb->protocol == bpf_htons(ETH_P_IPV6))
+		steer_ipv6(skb);
 	// Other programs may have their say.
 	return TC_ACT_UNSPEC;
 }

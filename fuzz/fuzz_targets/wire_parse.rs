@@ -2,13 +2,18 @@
 //! is emitted again is parsed as the same.
 #![no_main]
 
+use std::net::Ipv6Addr;
+
 use wire::{
-    ArpRepr, EthernetRepr, EthernetView, IcmpView, Ipv4Addr, Ipv4Repr, Ipv4View, LongSegment, Sum,
-    TcpOptions, TcpRepr, TcpView, UdpRepr, UdpView,
+    ArpRepr, EthernetRepr, EthernetView, IcmpView, Icmpv6View, Ipv4Addr, Ipv4Repr, Ipv4View,
+    Ipv6Repr, Ipv6View, LongSegment, MAX_EXTENSION_BYTES, Protocol, QuotedTcp, Sum, TcpOptions,
+    TcpRepr, TcpView, UdpRepr, UdpView, pseudo_header_sum,
 };
 
 const SRC: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const DST: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+const SRC_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1);
+const DST_V6: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 2);
 
 fn ethernet(bytes: &[u8]) {
     let Ok(view) = EthernetView::parse(bytes) else { return };
@@ -17,6 +22,7 @@ fn ethernet(bytes: &[u8]) {
     assert_eq!(again, bytes);
     long_segment(bytes);
     ipv4(view.payload());
+    ipv6(view.payload());
     arp(view.payload());
 }
 
@@ -26,7 +32,8 @@ fn long_segment(bytes: &[u8]) {
     let frame_len = EthernetRepr::HEADER_LEN + usize::from(u16::from_be_bytes([high, low]));
     let Ok(long) = LongSegment::parse(bytes, frame_len) else { return };
     let mut headers = vec![0; long.headers_len()];
-    long.emit(&mut headers, 0, frame_len - headers.len(), Sum::ZERO);
+    let payload_len = frame_len - headers.len();
+    long.emit(&mut headers, 0, payload_len, Sum::ZERO);
     assert_eq!(headers[..10], bytes[..10], "addresses and lengths are as they were");
     let _ = long.is_valid(Sum::ZERO);
 }
@@ -54,6 +61,44 @@ fn ipv4(bytes: &[u8]) {
     tcp(view.payload(), view.src(), view.dst());
     udp(view.payload(), view.src(), view.dst());
     icmp(view.payload());
+}
+
+fn ipv6(bytes: &[u8]) {
+    let Ok(view) = Ipv6View::parse(bytes) else { return };
+    let extensions_len = view.header_len() - Ipv6Repr::HEADER_LEN;
+    assert!(extensions_len <= MAX_EXTENSION_BYTES);
+    assert_eq!(view.payload(), &bytes[view.header_len()..view.total_len()]);
+    if let Some(fragment) = view.fragment() {
+        assert_eq!(bytes[fragment.next_header_field], Protocol::FRAGMENT.0);
+        assert_eq!(fragment.header_offset + 8, view.header_len());
+        return;
+    }
+    let repr = Ipv6Repr::from_view(&view);
+    let mut again = vec![0; Ipv6Repr::HEADER_LEN];
+    repr.emit(&mut again);
+    again.extend_from_slice(view.payload());
+    let second = Ipv6View::parse(&again).expect("what was emitted is a packet");
+    assert_eq!(Ipv6Repr::from_view(&second), repr);
+    icmpv6(view.payload(), view.src(), view.dst());
+}
+
+/// The bytes as they are, and with the checksum that makes their contents count.
+fn icmpv6(bytes: &[u8], src: Ipv6Addr, dst: Ipv6Addr) {
+    let _ = (Icmpv6View::parse(bytes, src, dst).is_ok(), QuotedTcp::parse(bytes));
+    if bytes.len() < 4 {
+        return;
+    }
+    let mut message = bytes.to_vec();
+    message[2..4].fill(0);
+    let sum = pseudo_header_sum(src, dst, Protocol::ICMPV6, bytes.len()).add(Sum::of(&message));
+    message[2..4].copy_from_slice(&sum.finish().to_be_bytes());
+    let Ok(view) = Icmpv6View::parse(&message, src, dst) else { return };
+    let repr = view.repr();
+    let mut again = vec![0; repr.header_len()];
+    repr.emit(&mut again, src, dst, (Sum::of(view.data()), view.data().len()));
+    again.extend_from_slice(view.data());
+    let second = Icmpv6View::parse(&again, src, dst).expect("what was emitted is a message");
+    assert_eq!((second.repr(), second.data()), (repr, view.data()));
 }
 
 fn tcp(bytes: &[u8], src: Ipv4Addr, dst: Ipv4Addr) {
@@ -109,6 +154,8 @@ libfuzzer_sys::fuzz_target!(|bytes: &[u8]| {
     ethernet(bytes);
     arp(bytes);
     ipv4(bytes);
+    ipv6(bytes);
+    icmpv6(bytes, SRC_V6, DST_V6);
     tcp(bytes, SRC, DST);
     udp(bytes, SRC, DST);
     icmp(bytes);

@@ -13,10 +13,8 @@ use wire::{Endpoint, Ipv4Addr};
 
 use crate::{Application, Geometry, Hello, Host, Near, Rates, Toll, Waiting};
 
-const PEERS: [Endpoint; 2] = [
-    Endpoint::new(Ipv4Addr::new(10, 0, 0, 2), 80),
-    Endpoint::new(Ipv4Addr::new(192, 168, 0, 2), 80),
-];
+const PEERS: [Endpoint; 2] =
+    [Endpoint::v4(Ipv4Addr::new(10, 0, 0, 2), 80), Endpoint::v4(Ipv4Addr::new(192, 168, 0, 2), 80)];
 
 /// Connects to two peers and sends datagrams to each in its first batch, and keeps what it is told.
 #[derive(Default)]

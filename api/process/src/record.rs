@@ -2,9 +2,9 @@
 
 use domain::{
     BufferRef, CallError, CallKind, CallRecord, ConnectError, Cookie, DeadReason, Event,
-    EventRecord, Handle, Placed, SharedMemory, Staged,
+    EventRecord, FirstWindow, Handle, Placed, SharedMemory, Staged,
 };
-use wire::{Endpoint, Ipv4Addr};
+use wire::{Address, Endpoint};
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -45,13 +45,15 @@ pub(crate) struct Span {
     pub len: u32,
 }
 
-fn endpoint_word(endpoint: Endpoint) -> u64 {
-    u64::from(u32::from_be_bytes(endpoint.addr.octets())) << 16 | u64::from(endpoint.port)
+/// An address as the last two words of an event or a call; its port is in the first.
+fn address_words(address: Address) -> (u64, u64) {
+    let bits = u128::from_be_bytes(address.octets());
+    ((bits >> 64) as u64, bits as u64)
 }
 
-fn endpoint(word: u64) -> Endpoint {
-    let [a, b, c, d] = ((word >> 16) as u32).to_be_bytes();
-    Endpoint::new(Ipv4Addr::new(a, b, c, d), word as u16)
+fn endpoint(third: u64, fourth: u64, port: u16) -> Endpoint {
+    let bits = u128::from(third) << 64 | u128::from(fourth);
+    Endpoint::new(Address::from_octets(bits.to_be_bytes()), port)
 }
 
 // Values that have one byte each: their place is their number.
@@ -133,7 +135,15 @@ pub(crate) fn received(
 pub(crate) fn event_words(event: &Event<'_>, offset: impl Fn(&[u8]) -> u64) -> Words {
     match *event {
         Event::Knock { handle, local_port, peer, window } => {
-            [first(0, 0, local_port, window), handle.to_bits(), endpoint_word(peer), 0]
+            let window = window.min(FirstWindow::MOST);
+            let (high, low) = (u64::from(window >> 16), window << 16);
+            let (third, fourth) = address_words(peer.addr);
+            [
+                first(0, high, local_port, low | u32::from(peer.port)),
+                handle.to_bits(),
+                third,
+                fourth,
+            ]
         }
         Event::Connected { cookie, outcome: Ok((handle, window)) } => {
             [first(1, 0, 0, window), handle.to_bits(), cookie.0, 0]
@@ -156,8 +166,10 @@ pub(crate) fn event_words(event: &Event<'_>, offset: impl Fn(&[u8]) -> u64) -> W
         }
         Event::Datagram { local_port, peer, data } => {
             let place = offset(data);
-            let kind = first(8, place >> 32 & 0xff, data.len() as u16, local_port.into());
-            [kind, 0, endpoint_word(peer), place & 0xffff_ffff]
+            let ports = u32::from(local_port) << 16 | u32::from(peer.port);
+            let kind = first(8, place >> 32 & 0xff, data.len() as u16, ports);
+            let (third, fourth) = address_words(peer.addr);
+            [kind, place & 0xffff_ffff, third, fourth]
         }
         Event::Failed { call, handle, cookie, error } => {
             let (word, accepted) = call_error_words(error);
@@ -196,13 +208,16 @@ fn span(first: u64, place: u32) -> Span {
 /// The event that other words tell, with the place of its bytes; none where they tell nothing.
 #[inline]
 pub(crate) fn other_event(words: &Words) -> Option<(EventRecord, Option<Span>)> {
-    let [kind, handle, third, fourth] = *words;
-    let (handle, window) = (Handle::from_bits(handle), (kind >> 32) as u32);
-    let (peer, cookie) = (endpoint(third), Cookie(third));
-    let (low, high) = both(fourth);
+    let [kind, second, third, fourth] = *words;
+    let (handle, window) = (Handle::from_bits(second), (kind >> 32) as u32);
+    let (peer, cookie) = (endpoint(third, fourth, window as u16), Cookie(third));
+    let (_, high) = both(fourth);
     let byte = kind >> 8 & 0xff;
     let record = match kind & 0xff {
-        0 => EventRecord::Knock { handle, local_port: (kind >> 16) as u16, peer, window },
+        0 => {
+            let window = FirstWindow::new((byte as u32) << 16 | window >> 16);
+            EventRecord::Knock { handle, local_port: (kind >> 16) as u16, peer, window }
+        }
         1 => EventRecord::Connected { cookie, handle, window },
         2 => EventRecord::ConnectFailed { cookie, error: value_of(&CONNECT_ERRORS, byte)? },
         4 => EventRecord::Sent { handle, cookie, bytes: high, window },
@@ -212,8 +227,8 @@ pub(crate) fn other_event(words: &Words) -> Option<(EventRecord, Option<Span>)> 
         8 => {
             // Numbered anew where the bytes are found.
             let buffer = BufferRef { index: 0 };
-            let record = EventRecord::Datagram { local_port: (kind >> 32) as u16, peer, buffer };
-            return Some((record, Some(span(kind, low))));
+            let record = EventRecord::Datagram { local_port: (kind >> 48) as u16, peer, buffer };
+            return Some((record, Some(span(kind, second as u32))));
         }
         9 => {
             let error = call_error(kind >> 16 & 0xffff, fourth)?;
@@ -254,11 +269,13 @@ pub(crate) fn piece_word(offset: u64, len: usize) -> u64 {
 #[inline]
 fn call_words(record: &CallRecord, piece: impl Fn(u32) -> u64) -> Words {
     let count = |staged: Staged| u64::from(staged.count) << 32;
-    let only = |staged: Staged| if staged.count == 1 { piece(staged.first) } else { 0 };
     match *record {
         // From which port is the dataplane's to choose: a port that others listen on is not an application's to
         // speak from.
-        CallRecord::Connect { cookie, peer, .. } => [0, cookie.0, endpoint_word(peer), 0],
+        CallRecord::Connect { cookie, peer, .. } => {
+            let (third, fourth) = address_words(peer.addr);
+            [first(0, 0, peer.port, 0), cookie.0, third, fourth]
+        }
         CallRecord::Accept { handle, cookie } => [1, handle.to_bits(), cookie.0, 0],
         CallRecord::Sendv { handle, staged: Staged { first, count: 1 } } => {
             [SEND_ONE, handle.to_bits(), piece(first), 0]
@@ -279,8 +296,12 @@ fn call_words(record: &CallRecord, piece: impl Fn(u32) -> u64) -> Words {
         CallRecord::Abort { handle } => [5, handle.to_bits(), 0, 0],
         CallRecord::Again { handle } => [6, handle.to_bits(), 0, 0],
         CallRecord::UdpSendv { local_port, peer, staged } => {
-            let kind = 7 | u64::from(local_port) << 16 | count(staged);
-            [kind, only(staged), endpoint_word(peer), staged.first.into()]
+            let kind = |is_only| first(7, is_only, local_port, peer.port.into());
+            let (third, fourth) = address_words(peer.addr);
+            match staged {
+                Staged { first, count: 1 } => [kind(1), piece(first), third, fourth],
+                Staged { first, .. } => [kind(0), count(staged) | u64::from(first), third, fourth],
+            }
         }
     }
 }
@@ -295,7 +316,7 @@ pub(crate) fn call(words: &Words) -> Option<(CallRecord, Option<u64>)> {
     let only = |word| (staged.count == 1).then_some(word);
     let record = match kind & 0xff {
         0 => {
-            let (cookie, peer) = (Cookie(second), endpoint(third));
+            let (cookie, peer) = (Cookie(second), endpoint(third, fourth, (kind >> 16) as u16));
             CallRecord::Connect { cookie, peer, local_port: None }
         }
         1 => CallRecord::Accept { handle, cookie: Cookie(third) },
@@ -305,8 +326,13 @@ pub(crate) fn call(words: &Words) -> Option<(CallRecord, Option<u64>)> {
         5 => CallRecord::Abort { handle },
         6 => CallRecord::Again { handle },
         7 => {
-            let (local_port, peer) = ((kind >> 16) as u16, endpoint(third));
-            return Some((CallRecord::UdpSendv { local_port, peer, staged }, only(second)));
+            let peer = endpoint(third, fourth, (kind >> 32) as u16);
+            let (staged, only) = match kind >> 8 & 0xff {
+                1 => (Staged { first: 0, count: 1 }, Some(second)),
+                _ => (Staged { first: second as u32, count: (second >> 32) as u32 }, None),
+            };
+            let record = CallRecord::UdpSendv { local_port: (kind >> 16) as u16, peer, staged };
+            return Some((record, only));
         }
         8 => {
             let (memory, offset, len) = (SharedMemory::Packets, third >> 16, third as u32 & 0xffff);
@@ -325,14 +351,15 @@ mod tests {
     /// Neither by what a well-behaved application asks for nor by any other words.
     #[test]
     fn no_words_choose_the_port_that_a_connection_is_opened_from() {
-        let (cookie, peer) = (Cookie(5), Endpoint::new(Ipv4Addr::new(10, 0, 0, 1), 7));
+        let (cookie, peer) = (Cookie(5), Endpoint::new(wire::Ipv4Addr::new(10, 0, 0, 1), 7));
         let asked = CallRecord::Connect { cookie, peer, local_port: Some(80) };
         let heard = CallRecord::Connect { cookie, peer, local_port: None };
         let words = call_words(&asked, |_| unreachable!("it has no pieces"));
         assert_eq!(words, call_words(&heard, |_| unreachable!("it has no pieces")));
-        let [_, second, third, _] = words;
-        for bit in 8..64 {
-            let words = [1 << bit, second, third, 1 << bit];
+        let [kind, second, third, fourth] = words;
+        // Bits 16 to 31 are the peer's port.
+        for bit in (8..16).chain(32..64) {
+            let words = [kind | 1 << bit, second, third, fourth];
             assert_eq!(call(&words), Some((heard, None)), "{words:x?}");
         }
     }

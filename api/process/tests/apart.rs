@@ -35,7 +35,7 @@ impl Service for Echo {
             }
         }
         if self.connects {
-            let peer = wire::Endpoint::new(wire::Ipv4Addr::new(10, 1, 2, 3), 99);
+            let peer = wire::Endpoint::v4(wire::Ipv4Addr::new(10, 1, 2, 3), 99);
             calls.connect(Cookie(1), peer).expect("room");
         }
     }
@@ -256,8 +256,8 @@ impl Rig {
 const KNOCK: EventRecord = EventRecord::Knock {
     handle: HANDLE,
     local_port: 80,
-    peer: wire::Endpoint::new(wire::Ipv4Addr::new(10, 1, 2, 3), 99),
-    window: 5,
+    peer: wire::Endpoint::v4(wire::Ipv4Addr::new(10, 1, 2, 3), 99),
+    window: domain::FirstWindow::new(5),
 };
 
 #[test]
@@ -270,7 +270,7 @@ fn events_are_written_down_while_the_application_reads_those_before() {
             rig.events.push(KNOCK).expect("room");
             let mut mbuf = rig.pool.alloc().expect("memory");
             mbuf.append(b"datagram").expect("it fits");
-            let peer = wire::Endpoint::new(wire::Ipv4Addr::new(10, 1, 2, 3), 98);
+            let peer = wire::Endpoint::v4(wire::Ipv4Addr::new(10, 1, 2, 3), 98);
             rig.events.push_datagram(80, peer, mbuf).expect("room");
         }
         assert!(rig.is_mirrored(), "batch {batch}");

@@ -58,7 +58,12 @@ fn all_kinds<S>(pair: &mut Pair<S>) {
     let peer = Endpoint::new(Ipv4Addr::new(192, 168, 0, 255), 65_535);
     let (handle, cookie) = (Handle::new(4_000, 9_999_999, 123_456), Cookie(u64::MAX));
     let events = [
-        EventRecord::Knock { handle, local_port: 65_000, peer, window: 1 },
+        EventRecord::Knock {
+            handle,
+            local_port: 65_000,
+            peer,
+            window: domain::FirstWindow::new(1),
+        },
         EventRecord::Connected { cookie, handle, window: u32::MAX },
         EventRecord::ConnectFailed { cookie, error: ConnectError::NoPort },
         EventRecord::Sent { handle, cookie, bytes: 3, window: 4 },

@@ -93,4 +93,4 @@ pub use server::{
     OUTPUT_LIMIT_BYTES, Opened, Output, OwnSlots, Protocol, Server, ServerStats, SharedServer,
     SharedSlots,
 };
-pub use wire::{Endpoint, Ipv4Addr, MacAddr};
+pub use wire::{Address, Endpoint, Ipv4Addr, Ipv6Addr, MacAddr, Prefix};

@@ -39,6 +39,9 @@ pub enum Action {
         /// Congestion control of the kernel's stacks inside; "default" leaves the machine's.
         #[arg(long, default_value = FAIR_CONGESTION_CONTROL, value_name = "NAME")]
         congestion_control: String,
+        /// The client's kernel speaks IPv6 too, from fd77::1; a dataplane may take fd77::2 (`network.address`).
+        #[arg(long)]
+        ipv6: bool,
         /// Print what was made as JSON.
         #[arg(long)]
         json: bool,
@@ -69,13 +72,13 @@ pub enum Action {
 pub fn run(args: Args) -> anyhow::Result<ExitCode> {
     let name = args.name;
     match args.action {
-        Action::Up { queues, congestion_control, json } => {
+        Action::Up { queues, congestion_control, ipv6, json } => {
             let congestion_control = match congestion_control.as_str() {
                 "default" => CongestionControl::KernelDefault,
                 _ => CongestionControl::Named(congestion_control),
             };
             let lifetime = Lifetime::Persistent;
-            up(LabConfig { prefix: name, queues, congestion_control, lifetime }, json)
+            up(LabConfig { prefix: name, queues, congestion_control, lifetime, ipv6 }, json)
         }
         Action::Exec { command } => exec(&name, &command),
         Action::Status { json } => status(&name, json),

@@ -26,6 +26,7 @@ use service::network_config::NetworkConfig;
 use service::split::starter::{self, Serving};
 use service::terminal::Output;
 use service::{identity, report};
+use tailplane::{Endpoint, Prefix};
 
 /// Arguments of `tailplane run`.
 #[derive(Debug, clap::Args)]
@@ -174,7 +175,10 @@ fn ends(
 /// What is active, so that nobody has to guess.
 fn announcement(config: &RunConfig, serving: &Serving) -> anyhow::Result<String> {
     let Serving { driver, cost, control, placement, protection } = serving;
-    let ((address, _), plane) = (config.network.own_address()?, &config.dataplane);
+    let (own, plane) = (config.network.own_addresses()?, &config.dataplane);
+    let address = own[0].address;
+    let end = |own: &Prefix| Endpoint::new(own.address, config.service.port()).to_string();
+    let ends: Vec<_> = own.iter().map(end).collect();
     let idle = match plane.spin_us {
         ..0 => "spins for ever".to_owned(),
         spin => format!("sleeps after {spin} us without work"),
@@ -184,12 +188,9 @@ fn announcement(config: &RunConfig, serving: &Serving) -> anyhow::Result<String>
             let lab = config.network.lab();
             format!("  try it     tailplane lab exec --name {lab} -- ping -c 3 {address}\n")
         }
-        NetworkConfig { shm: Some(path), .. } => format!(
-            "  try it     tailplane load {}:{} --shm {}\n",
-            address,
-            config.service.port(),
-            path.display()
-        ),
+        NetworkConfig { shm: Some(path), .. } => {
+            format!("  try it     tailplane load {} --shm {}\n", ends[0], path.display())
+        }
         _ => String::new(),
     };
     let granted = match plane.granted() {
@@ -202,11 +203,10 @@ fn announcement(config: &RunConfig, serving: &Serving) -> anyhow::Result<String>
     let protection: String =
         protection.iter().map(|line| format!("  protection {line}\n")).collect();
     Ok(format!(
-        "{:?} at {}:{}\n  driver     {}\n{cost}  threads    {}{granted} ({idle}), B = {}\n  \
+        "{:?} at {}\n  driver     {}\n{cost}  threads    {}{granted} ({idle}), B = {}\n  \
          scheduler  {}, domain {}\n{placement}{protection}  control    {control}\n{try_it}",
         config.service.app,
-        address,
-        config.service.port(),
+        ends.join(", "),
         driver,
         plane.threads,
         plane.batch,

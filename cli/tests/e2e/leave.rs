@@ -94,7 +94,7 @@ fn all_chunks_come_back(bed: &Testbed, scheduler: Scheduler) {
     let mut port = Port::open(&PortConfig {
         interface: DATAPLANE_INTERFACE.to_owned(),
         namespace: Some(bed.lab.dataplane().clone()),
-        address: DATAPLANE_ADDRESS,
+        addresses: vec![DATAPLANE_ADDRESS.into()],
         threads: 2,
         chunks: 8_192,
         huge_pages: HugePages::No,

@@ -17,6 +17,7 @@ mod deaths;
 mod first_service;
 mod gateway;
 mod harness;
+mod ipv6;
 mod leave;
 mod probe;
 mod protected;

@@ -229,8 +229,8 @@ mod tests {
         let classes = Classes::default().port(7, 1).expect("fine").others(2).expect("fine");
         let mut table = ClassTable::new(Arc::new(classes));
         let peer = Endpoint::new(Ipv4Addr::new(10, 0, 0, 1), 9);
-        let knock =
-            |handle, local_port| EventRecord::Knock { handle, local_port, peer, window: 100 };
+        let window = domain::FirstWindow::new(100);
+        let knock = |handle, local_port| EventRecord::Knock { handle, local_port, peer, window };
         let sent = |handle| EventRecord::Sent { handle, cookie: Cookie(0), bytes: 1, window: 100 };
         let (first, other) = (Handle::new(3, 5, 1), Handle::new(4, 5, 1));
         assert_eq!(table.class_of(&sent(first)), 2, "nobody has heard of it");
@@ -248,7 +248,8 @@ mod tests {
     fn with_one_class_nothing_is_kept() {
         let mut table = ClassTable::new(Arc::new(Classes::default()));
         let (handle, peer) = (Handle::new(3, 5, 1), Endpoint::new(Ipv4Addr::new(10, 0, 0, 1), 9));
-        let knock = EventRecord::Knock { handle, local_port: 7, peer, window: 100 };
+        let window = domain::FirstWindow::new(100);
+        let knock = EventRecord::Knock { handle, local_port: 7, peer, window };
         assert_eq!((table.class_of(&knock), table.of.len()), (0, 0));
     }
 
@@ -260,7 +261,8 @@ mod tests {
         let (handle, stays) = (Handle::new(3, 5, 1), Handle::new(4, 5, 1));
         let peer = Endpoint::new(Ipv4Addr::new(10, 0, 0, 1), 9);
         for handle in [handle, stays] {
-            old.class_of(&EventRecord::Knock { handle, local_port: 7, peer, window: 100 });
+            let window = domain::FirstWindow::new(100);
+            old.class_of(&EventRecord::Knock { handle, local_port: 7, peer, window });
         }
         new.put(3, old.take(3));
         let of = |table: &mut ClassTable, handle| {

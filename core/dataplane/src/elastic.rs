@@ -74,7 +74,7 @@ impl<N: Nic> ElasticThread<N> {
         config: ElasticConfig,
         now: Instant,
     ) -> Self {
-        let segment_bytes = shared.config.mss() as usize - 12;
+        let segment_bytes = shared.config.segment_bytes();
         Self {
             net: NetLayer::new(core, shared, queues.into(), pool, ports, config, now),
             calls: CallArray::new(config.calls.max(1), segment_bytes),

@@ -86,7 +86,7 @@ impl<N: Nic> Floor<N> {
         now: Instant,
     ) -> Vec<ConservingThread<N>> {
         let Form { shuffle, takers, classes } = form;
-        let segment_bytes = shared.config.mss() as usize - 12;
+        let segment_bytes = shared.config.segment_bytes();
         let mut own = Vec::new();
         let side = |(core, parts): (usize, Parts<N>)| {
             let Parts { queues, pool, ports } = parts;

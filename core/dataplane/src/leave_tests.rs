@@ -12,12 +12,12 @@ use domain::{Calls, Cookie, DeadReason, Event, Events, Handle, Service};
 use mem::{Mbuf, Pool, Region, TxFrame};
 use nic::{Armed, Capabilities, Closed, Nic, NicStats, QueueSet};
 use stack::{Secrets, Shared, StackConfig};
-use wire::{Endpoint, Ipv4Addr, MacAddr};
+use wire::{Address, Endpoint, Ipv4Addr, MacAddr};
 
 use crate::*;
 
-pub(crate) const SERVER: Endpoint = Endpoint::new(Ipv4Addr::new(10, 0, 0, 1), 80);
-pub(crate) const DATAGRAMS: Endpoint = Endpoint::new(SERVER.addr, 53);
+pub(crate) const SERVER: Endpoint = Endpoint::v4(Ipv4Addr::new(10, 0, 0, 1), 80);
+pub(crate) const DATAGRAMS: Endpoint = Endpoint { port: 53, ..SERVER };
 pub(crate) const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
 pub(crate) const CHUNKS: u32 = if cfg!(miri) { 1_536 } else { 4_096 };
 pub(crate) const CLIENT_CHUNKS: u32 = if cfg!(miri) { 512 } else { 2_048 };
@@ -159,7 +159,7 @@ impl Service for Caller {
     }
 }
 
-pub(crate) fn shared(address: Ipv4Addr, mac: MacAddr, cores: usize) -> Arc<Shared> {
+pub(crate) fn shared(address: impl Into<Address>, mac: MacAddr, cores: usize) -> Arc<Shared> {
     let key = |byte| [byte; 16];
     let secrets =
         Secrets { rss_key: wire::MICROSOFT_KEY, isn_key: key(1), port_key: key(2), offset: 3 };

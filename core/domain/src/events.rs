@@ -175,11 +175,34 @@ pub struct BufferRef {
     pub index: u32,
 }
 
+/// Bytes that may be sent on a connection that knocks, in three bytes beside the peer's address: so many at most, where
+/// more may be sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FirstWindow([u8; 3]);
+
+impl FirstWindow {
+    /// The most that it says.
+    pub const MOST: u32 = (1 << 24) - 1;
+
+    /// So many bytes, or [`MOST`](Self::MOST).
+    pub const fn new(bytes: u32) -> Self {
+        let bytes = if bytes < Self::MOST { bytes } else { Self::MOST };
+        let [_, low @ ..] = bytes.to_be_bytes();
+        Self(low)
+    }
+
+    /// How many.
+    pub fn bytes(self) -> u32 {
+        let [a, b, c] = self.0;
+        u32::from_be_bytes([0, a, b, c])
+    }
+}
+
 /// One event condition as a record of fixed size.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[expect(missing_docs, reason = "the fields are those of `Event`")]
 pub enum EventRecord {
-    Knock { handle: Handle, local_port: u16, peer: Endpoint, window: u32 },
+    Knock { handle: Handle, local_port: u16, peer: Endpoint, window: FirstWindow },
     Connected { cookie: Cookie, handle: Handle, window: u32 },
     ConnectFailed { cookie: Cookie, error: ConnectError },
     Recv { handle: Handle, cookie: Cookie, buffer: BufferRef, acked: u32, window: u32 },
@@ -230,7 +253,7 @@ impl EventRecord {
     pub fn event<'a>(&self, bytes: impl FnOnce(BufferRef) -> &'a [u8]) -> Event<'a> {
         match *self {
             Self::Knock { handle, local_port, peer, window } => {
-                Event::Knock { handle, local_port, peer, window }
+                Event::Knock { handle, local_port, peer, window: window.bytes() }
             }
             Self::Connected { cookie, handle, window } => {
                 Event::Connected { cookie, outcome: Ok((handle, window)) }

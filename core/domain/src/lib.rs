@@ -23,7 +23,8 @@ pub use answers::Answers;
 pub use calls::{CallArray, CallRecord, Calls, Staged};
 pub use event_array::{EventArray, EventIter, Events, Held};
 pub use events::{
-    BufferRef, CallError, CallKind, ConnectError, DeadReason, Event, EventRecord, Received,
+    BufferRef, CallError, CallKind, ConnectError, DeadReason, Event, EventRecord, FirstWindow,
+    Received,
 };
 pub use full::Full;
 pub use handle::{Cookie, Handle};

@@ -427,7 +427,7 @@ impl Pool {
     }
 
     /// The stack needs the bytes no more. The chunk is free now, or once the NIC is done with it.
-    #[inline]
+    #[inline(always)]
     pub fn release(&mut self, retained: crate::Retained) {
         let chunk = retained.into_chunk();
         match ChunkState::get(chunk) {

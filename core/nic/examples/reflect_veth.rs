@@ -18,7 +18,9 @@ use nic::af_xdp::{AfXdp, AfXdpConfig, XdpSocket};
 use nic::blaster::{Blaster, BlasterConfig};
 use nic::reflector::Reflector;
 use nic::xdp_program::{XdpFilter, XdpProgram};
-use wire::{Endpoint, MacAddr};
+use std::net::SocketAddrV4;
+
+use wire::MacAddr;
 
 /// Length of a spinning burst: two spinners starve a machine of two processors.
 const BURST: Duration = Duration::from_millis(60);
@@ -98,8 +100,8 @@ fn main() {
         let mut blaster = Blaster::new(BlasterConfig {
             source_mac: nic.capabilities().mac,
             target_mac: MacAddr(mac),
-            source: Endpoint::new(rig::PEER, 4000),
-            target: Endpoint::new(rig::OWN, 7),
+            source: SocketAddrV4::new(rig::PEER, 4000),
+            target: SocketAddrV4::new(rig::OWN, 7),
             frame_bytes: 60,
             flows: 1,
             window,

@@ -2,10 +2,11 @@
 //! back. Against a [`reflector`](crate::reflector), it measures what the wire and both drivers can.
 
 use alloc::vec::Vec;
+use core::net::SocketAddrV4;
 
 use clock::Instant;
 use mem::{Mbuf, Pool, TxFrame};
-use wire::{Endpoint, EtherType, EthernetRepr, Ipv4Repr, MacAddr, Protocol, Sum, UdpRepr};
+use wire::{EtherType, EthernetRepr, Ipv4Repr, MacAddr, Protocol, Sum, UdpRepr};
 
 use crate::Nic;
 
@@ -17,9 +18,9 @@ pub struct BlasterConfig {
     /// The reflector's link address.
     pub target_mac: MacAddr,
     /// The generator's address and first port.
-    pub source: Endpoint,
+    pub source: SocketAddrV4,
     /// The reflector's address and port.
-    pub target: Endpoint,
+    pub target: SocketAddrV4,
     /// Bytes of a frame without its check sequence: 42 or more. 60 is what is called 64 B.
     pub frame_bytes: usize,
     /// Source ports in rotation, so that a device spreads the frames over its queues.
@@ -135,7 +136,7 @@ impl Blaster {
             pool.free(mbuf);
             return None;
         }
-        let port = self.config.source.port.wrapping_add(self.next_flow);
+        let port = self.config.source.port().wrapping_add(self.next_flow);
         self.next_flow = (self.next_flow + 1) % self.config.flows;
         mbuf.bytes_mut()[SOURCE_PORT..SOURCE_PORT + 2].copy_from_slice(&port.to_be_bytes());
         Some(mbuf.into_tx())
@@ -155,10 +156,11 @@ fn template(config: &BlasterConfig) -> Vec<u8> {
         EthernetRepr { dst: config.target_mac, src: config.source_mac, ethertype: EtherType::IPV4 };
     ethernet.emit(&mut frame);
     let payload_len = config.frame_bytes - HEADERS;
-    let (src, dst) = (config.source.addr, config.target.addr);
+    let (src, dst) = (*config.source.ip(), *config.target.ip());
     let ip = Ipv4Repr::new(src, dst, Protocol::UDP, UdpRepr::HEADER_LEN + payload_len);
     ip.emit(&mut frame[EthernetRepr::HEADER_LEN..]);
-    let udp = UdpRepr { src_port: config.source.port, dst_port: config.target.port, payload_len };
+    let udp =
+        UdpRepr { src_port: config.source.port(), dst_port: config.target.port(), payload_len };
     udp.emit(&mut frame[SOURCE_PORT..], src, dst, Sum::ZERO);
     // The source port will change: say that there is no checksum (RFC 768).
     frame[SOURCE_PORT + 6..HEADERS].fill(0);
@@ -168,10 +170,10 @@ fn template(config: &BlasterConfig) -> Vec<u8> {
 /// Whether a frame is one of ours, turned around.
 #[inline]
 fn is_reflection(frame: &[u8], config: &BlasterConfig) -> bool {
-    let [high, low] = config.target.port.to_be_bytes();
+    let [high, low] = config.target.port().to_be_bytes();
     frame.len() >= config.frame_bytes
         && frame[12..14] == [0x08, 0x00]
-        && frame[26..30] == config.target.addr.octets()
+        && frame[26..30] == config.target.ip().octets()
         && frame[SOURCE_PORT..SOURCE_PORT + 2] == [high, low]
 }
 

@@ -12,6 +12,7 @@
 //!   `steer_program` (veth); [`probe`]: behind what a queue was given before.
 //! - `device`: what an interface can do, before it is opened, as the kernel declares it (`xdp_features`) and by what the
 //!   drivers ask (`driver_rules`).
+//! - [`multicast`]: link addresses that an interface accepts beside its own.
 //! - [`reflector`] and [`blaster`]: what a driver can do with no stack above it.
 extern crate alloc;
 
@@ -47,6 +48,7 @@ pub mod driver_rules;
 pub mod fault;
 pub mod indirection;
 pub mod loopback;
+pub mod multicast;
 pub mod pcap;
 pub mod probe;
 pub mod queue_set;

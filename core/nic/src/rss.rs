@@ -15,10 +15,12 @@
 //! ```
 
 use std::io;
+use std::net::Ipv6Addr;
 
 use wire::{Ipv4Addr, Toeplitz};
 
 use crate::indirection::{IndirectionTable, apply};
+use crate::unsafe_ethtool::{DeviceRss, Flow};
 use crate::{Channels, Ethtool};
 
 pub use crate::rss_error::RssError;
@@ -40,6 +42,7 @@ pub struct EthtoolRss {
     key: Vec<u8>,
     queues: u16,
     hash: Result<(), UnknownHash>,
+    hash_v6: Result<(), UnknownHash>,
     before: Before,
 }
 
@@ -52,8 +55,13 @@ pub enum UnknownHash {
     /// It leaves out ports.
     #[error("its hash leaves out ports (`ethtool -N` with `rx-flow-hash tcp4 sdfn` may set them)")]
     Fields,
-    /// The key cannot be read.
-    #[error("its driver does not tell the hash's key")]
+    /// It leaves out ports over IPv6.
+    #[error(
+        "its hash leaves out ports over IPv6 (`ethtool -N` with `rx-flow-hash tcp6 sdfn` may set them)"
+    )]
+    FieldsV6,
+    /// The key cannot be read, or is shorter than the hash's input.
+    #[error("its driver does not report a key that is long enough for the hash")]
     Key,
 }
 
@@ -99,7 +107,9 @@ impl EthtoolRss {
         let failed = |source| error("reading the indirection table", interface, source);
         let device = Ethtool::open(interface).map_err(failed)?;
         let rss = device.rss().map_err(failed)?;
-        let hashes_ports = device.hashes_four_tuple() != Some(false);
+        let hashes = [Flow::TcpV4, Flow::TcpV6]
+            .map(|flow| known(&rss, flow, device.hashes_four_tuple(flow)));
+        let [hash, hash_v6] = hashes;
         let table: Vec<u16> =
             rss.table.iter().map(|queue| u16::try_from(*queue).unwrap_or(u16::MAX)).collect();
         let there = device.channels().map_or(queues.into(), Channels::receive);
@@ -110,24 +120,24 @@ impl EthtoolRss {
         if key.len() >= KEY_BYTES_MIN {
             key.resize(KEY_BYTES, 0);
         }
-        let hash = match () {
-            () if !rss.is_toeplitz => Err(UnknownHash::Function),
-            () if !hashes_ports => Err(UnknownHash::Fields),
-            () if key.len() < KEY_BYTES || key.iter().all(|&byte| byte == 0) => {
-                Err(UnknownHash::Key)
-            }
-            () => Ok(()),
-        };
         let interface = interface.into();
-        Ok(Self { device, interface, table, key, queues, hash, before })
+        Ok(Self { device, interface, table, key, queues, hash, hash_v6, before })
     }
 
-    /// Whether the entry of a connection can be computed.
+    /// Whether the entry of a connection over IPv4 can be computed.
     ///
     /// # Errors
     /// Why not: then the table still says which queues get packets, but not which one gets those of a connection.
     pub fn hash(&self) -> Result<(), UnknownHash> {
         self.hash
+    }
+
+    /// Whether the entry of a connection over IPv6 can be computed.
+    ///
+    /// # Errors
+    /// As [`hash`](Self::hash).
+    pub fn hash_v6(&self) -> Result<(), UnknownHash> {
+        self.hash_v6
     }
 
     /// What the table was when it was opened.
@@ -197,6 +207,25 @@ impl EthtoolRss {
         let queues = usize::from(self.queues.max(1));
         let table: Vec<u16> = (0..self.table.len()).map(|entry| (entry % queues) as u16).collect();
         self.set_table(&table)
+    }
+}
+
+/// Whether the entry of a TCP connection can be computed. `hashes_ports`: whether the driver reports that the hash
+/// covers addresses and ports; none where it does not report the fields.
+fn known(rss: &DeviceRss, flow: Flow, hashes_ports: Option<bool>) -> Result<(), UnknownHash> {
+    let (key_bytes_min, left_out) = match flow {
+        Flow::TcpV4 => (KEY_BYTES_MIN, UnknownHash::Fields),
+        Flow::TcpV6 => (KEY_BYTES, UnknownHash::FieldsV6),
+    };
+    let used = &rss.key[..rss.key.len().min(KEY_BYTES)];
+    if !rss.is_toeplitz {
+        Err(UnknownHash::Function)
+    } else if hashes_ports == Some(false) {
+        Err(left_out)
+    } else if used.len() < key_bytes_min || used.iter().all(|&byte| byte == 0) {
+        Err(UnknownHash::Key)
+    } else {
+        Ok(())
     }
 }
 
@@ -275,7 +304,7 @@ pub struct SoftwareRss {
     table: Vec<u16>,
     queues: u16,
     key: [u8; 40],
-    /// Boxed: 12 KiB of tables.
+    /// Boxed: 36 KiB of tables.
     toeplitz: Box<Toeplitz>,
 }
 
@@ -299,6 +328,12 @@ impl SoftwareRss {
         self.toeplitz.hash_v4(src, dst, src_port, dst_port)
     }
 
+    /// As [`hash`](Self::hash), over IPv6.
+    #[inline]
+    pub fn hash_v6(&self, src: Ipv6Addr, dst: Ipv6Addr, src_port: u16, dst_port: u16) -> u32 {
+        self.toeplitz.hash_v6(src, dst, src_port, dst_port)
+    }
+
     /// The flow group of a hash: its low bits.
     #[inline]
     pub fn group_of(&self, hash: u32) -> usize {
@@ -309,6 +344,18 @@ impl SoftwareRss {
     #[inline]
     pub fn flow_group(&self, src: Ipv4Addr, dst: Ipv4Addr, src_port: u16, dst_port: u16) -> usize {
         self.group_of(self.hash(src, dst, src_port, dst_port))
+    }
+
+    /// As [`flow_group`](Self::flow_group), over IPv6.
+    #[inline]
+    pub fn flow_group_v6(
+        &self,
+        src: Ipv6Addr,
+        dst: Ipv6Addr,
+        src_port: u16,
+        dst_port: u16,
+    ) -> usize {
+        self.group_of(self.hash_v6(src, dst, src_port, dst_port))
     }
 }
 
@@ -379,6 +426,34 @@ mod tests {
         let (src, dst) = (Ipv4Addr::new(66, 9, 149, 187), Ipv4Addr::new(161, 142, 100, 80));
         assert_eq!(rss.hash(src, dst, 2794, 1766), 0x51cc_c178);
         assert_eq!(rss.flow_group(src, dst, 2794, 1766), 0x78);
+        let address = |text: &str| -> Ipv6Addr { text.parse().expect("an address") };
+        let (src, dst) = (address("3ffe:2501:200:1fff::7"), address("3ffe:2501:200:3::1"));
+        assert_eq!(rss.hash_v6(src, dst, 2794, 1766), 0x4020_7d3d);
+        assert_eq!(rss.flow_group_v6(src, dst, 2794, 1766), 0x3d);
+    }
+
+    #[test]
+    fn entries_can_be_computed_by_function_fields_and_key() {
+        let of =
+            |key: &[u8], is_toeplitz| DeviceRss { table: vec![0], key: key.into(), is_toeplitz };
+        let both = |rss: &DeviceRss, fields: [Option<bool>; 2]| {
+            [known(rss, Flow::TcpV4, fields[0]), known(rss, Flow::TcpV6, fields[1])]
+        };
+        let good = of(&[7; 52], true);
+        for unknown_or_all in [None, Some(true)] {
+            assert_eq!(both(&good, [unknown_or_all; 2]), [Ok(()); 2]);
+        }
+        // i40e and others hash each family by fields of its own.
+        let (left_out, left_out_v6) = (Err(UnknownHash::Fields), Err(UnknownHash::FieldsV6));
+        assert_eq!(both(&good, [Some(true), Some(false)]), [Ok(()), left_out_v6]);
+        assert_eq!(both(&good, [Some(false), Some(true)]), [left_out, Ok(())]);
+        assert_eq!(both(&of(&[7; 40], false), [None; 2]), [Err(UnknownHash::Function); 2]);
+        for no_key in [&[][..], &[0; 40], &[7; KEY_BYTES_MIN - 1]] {
+            assert_eq!(both(&of(no_key, true), [None; 2]), [Err(UnknownHash::Key); 2]);
+        }
+        // One that reaches the input over IPv4 alone.
+        let short = of(&[7; KEY_BYTES - 1], true);
+        assert_eq!(both(&short, [None; 2]), [Ok(()), Err(UnknownHash::Key)]);
     }
 
     #[test]
@@ -411,9 +486,11 @@ mod tests {
             key: vec![0; 40],
             queues: 2,
             hash: Err(UnknownHash::Key),
+            hash_v6: Err(UnknownHash::FieldsV6),
             before: Before::Default,
         };
         assert_eq!(rss.hash(), Err(UnknownHash::Key));
+        assert_eq!(rss.hash_v6(), Err(UnknownHash::FieldsV6));
         assert!(matches!(rss.write(&[(0, 1)]), Err(RssError::Unsupported { .. })));
         assert!(matches!(rss.write(&[(0, 2)]), Err(RssError::NoSuchQueue { .. })));
         assert!(matches!(rss.set_table(&[0, 0, 2, 0]), Err(RssError::NoSuchQueue { .. })));

@@ -14,6 +14,9 @@
 //! It is attached as a link (tcx, Linux 6.6): a descriptor of this process. So it goes with the value, and with the
 //! process however that ends; and whoever holds the value need not be in the peer's namespace for that.
 //!
+//! The program steers whole TCP and UDP packets by addresses and ports, over IPv4 and over IPv6. It steers fragments,
+//! other protocols and IPv6 packets with extension headers by their addresses. All other frames come to queue 0.
+//!
 //! Frames that pass the egress of the kernel are steered: those of its own sockets, and those that it forwards.
 //! AF_XDP sockets at the peer's end do not; their frames arrive at the queue that they were sent from.
 //!
@@ -28,7 +31,7 @@ use aya::programs::tc::TcAttachOptions;
 use aya::programs::{LinkOrder, SchedClassifier, TcAttachType};
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
 use rustix::net::{SendFlags, send};
-use wire::{Ipv4Addr, MacAddr, Toeplitz};
+use wire::{Address, MacAddr, Toeplitz};
 
 use crate::indirection::{IndirectionTable, apply};
 use crate::probe;
@@ -56,7 +59,7 @@ struct Prober {
     /// By queue: what it sends goes there.
     sockets: Vec<OwnedFd>,
     device: MacAddr,
-    own: Ipv4Addr,
+    own: Address,
 }
 
 /// The program, attached to the peer's end of a pair, with its table. Dropping it detaches it: the kernel chooses
@@ -101,7 +104,7 @@ impl SteerProgram {
     ///
     /// # Errors
     /// [`RssError::Steer`]: the sockets could not be opened.
-    pub fn with_probes(mut self, device: MacAddr, own: Ipv4Addr) -> Result<Self, RssError> {
+    pub fn with_probes(mut self, device: MacAddr, own: Address) -> Result<Self, RssError> {
         let socket =
             |queue| unsafe_packet::sender(self.interface.index, PROBE_MARK | u32::from(queue));
         let sockets =

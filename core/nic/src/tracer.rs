@@ -3,11 +3,13 @@
 //! ```text
 //! tx UDP 10.0.0.1:4000 > 10.0.0.2:7 len 18
 //! rx TCP 10.0.0.2:80 > 10.0.0.1:5000 [S.] seq 1 ack 2 win 65535 len 0
+//! rx TCP [fd77::2]:80 > [fd77::1]:5000 [S.] seq 1 ack 2 win 65535 len 0
 //! ```
 //!
 //! Where nobody listens at trace level, it costs one comparison per burst.
 
 use std::fmt;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use clock::Instant;
 use wire::{
@@ -64,6 +66,7 @@ impl fmt::Display for Summary<'_> {
         };
         match frame.ethertype() {
             EtherType::IPV4 => ipv4(f, frame.payload()),
+            EtherType::IPV6 => ipv6(f, frame.payload()),
             EtherType::ARP => arp(f, frame.payload()),
             other => {
                 let (src, dst, kind) = (frame.src(), frame.dst(), other.0);
@@ -95,27 +98,66 @@ fn ipv4(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
         let more = if ip.more_fragments() { "+" } else { "" };
         return write!(f, "IPv4 {src} > {dst} fragment {}{more}", ip.fragment_offset());
     }
-    match ip.protocol() {
+    match transport(f, src.into(), dst.into(), ip.protocol(), payload) {
+        Some(written) => written,
+        None => {
+            let protocol = ip.protocol().0;
+            write!(f, "IPv4 {src} > {dst} protocol {protocol} len {}", payload.len())
+        }
+    }
+}
+
+/// Bytes of an IPv6 header (RFC 8200 §3).
+const IPV6_HEADER: usize = 40;
+
+fn ipv6(f: &mut fmt::Formatter<'_>, bytes: &[u8]) -> fmt::Result {
+    let Some((header, rest)) = bytes.split_first_chunk::<IPV6_HEADER>() else {
+        return write!(f, "IPv6: {} bytes, no header", bytes.len());
+    };
+    let address = |at: usize| {
+        let mut octets = [0; 16];
+        octets.copy_from_slice(&header[at..at + 16]);
+        Ipv6Addr::from(octets)
+    };
+    let (src, dst, next) = (address(8), address(24), Protocol(header[6]));
+    let payload_len = usize::from(u16::from_be_bytes([header[4], header[5]]));
+    // Behind it is link padding.
+    let payload = &rest[..payload_len.min(rest.len())];
+    match transport(f, src.into(), dst.into(), next, payload) {
+        Some(written) => written,
+        None => write!(f, "IPv6 {src} > {dst} next header {} len {payload_len}", next.0),
+    }
+}
+
+/// Writes a packet of TCP or UDP. None: it is of another protocol.
+fn transport(
+    f: &mut fmt::Formatter<'_>,
+    src: IpAddr,
+    dst: IpAddr,
+    protocol: Protocol,
+    payload: &[u8],
+) -> Option<fmt::Result> {
+    let ends = |from, to| (SocketAddr::new(src, from), SocketAddr::new(dst, to));
+    let written = match protocol {
         Protocol::TCP => match TcpView::parse(payload) {
             Ok(tcp) => {
-                let (from, to) = (tcp.src_port(), tcp.dst_port());
-                write!(f, "TCP {src}:{from} > {dst}:{to} [{}]", Flags(tcp.flags()))?;
-                write!(f, " seq {} ack {}", tcp.seq().0, tcp.ack().0)?;
-                write!(f, " win {} len {}", tcp.window(), tcp.payload().len())
+                let (from, to) = ends(tcp.src_port(), tcp.dst_port());
+                write!(f, "TCP {from} > {to} [{}]", Flags(tcp.flags()))
+                    .and_then(|()| write!(f, " seq {} ack {}", tcp.seq().0, tcp.ack().0))
+                    .and_then(|()| write!(f, " win {} len {}", tcp.window(), tcp.payload().len()))
             }
             Err(error) => write!(f, "TCP {src} > {dst}: {error}"),
         },
         Protocol::UDP => match UdpView::parse(payload) {
             Ok(udp) => {
-                let (from, to) = (udp.src_port(), udp.dst_port());
-                write!(f, "UDP {src}:{from} > {dst}:{to} len {}", udp.payload().len())
+                let (from, to) = ends(udp.src_port(), udp.dst_port());
+                write!(f, "UDP {from} > {to} len {}", udp.payload().len())
             }
             Err(error) => write!(f, "UDP {src} > {dst}: {error}"),
         },
-        other => {
-            write!(f, "IPv4 {src} > {dst} protocol {} len {}", other.0, payload.len())
-        }
-    }
+        _ => return None,
+    };
+    Some(written)
 }
 
 /// Flags as tcpdump writes them.
@@ -163,6 +205,19 @@ mod tests {
         frame
     }
 
+    /// The same segment over IPv6, from `fd77::1` to `fd77::2`.
+    fn syn_ack_v6() -> [u8; 74] {
+        let mut frame = [0; 74];
+        frame[12..14].copy_from_slice(&[0x86, 0xdd]);
+        frame[14..22].copy_from_slice(&[0x60, 0, 0, 0, 0, 20, 6, 64]);
+        for (at, last) in [(22, 1), (38, 2)] {
+            frame[at..at + 2].copy_from_slice(&[0xfd, 0x77]);
+            frame[at + 15] = last;
+        }
+        frame[54..].copy_from_slice(&syn_ack()[34..]);
+        frame
+    }
+
     #[test]
     fn frames_read_as_lines() {
         let line = |bytes: &[u8]| Summary(bytes).to_string();
@@ -174,6 +229,14 @@ mod tests {
         let mut fragment = frame;
         fragment[20] = 0x20;
         assert_eq!(line(&fragment), "IPv4 10.0.0.1 > 10.0.0.2 fragment 0+");
+        let mut frame = syn_ack_v6();
+        assert_eq!(
+            line(&frame),
+            "TCP [fd77::1]:80 > [fd77::2]:5000 [S.] seq 1 ack 2 win 65535 len 0"
+        );
+        frame[20] = 44;
+        assert_eq!(line(&frame), "IPv6 fd77::1 > fd77::2 next header 44 len 20");
+        assert_eq!(line(&frame[..53]), "IPv6: 39 bytes, no header");
         assert_eq!(line(&[0; 5]), "5 bytes, no Ethernet header");
         assert_eq!(line(&[0; 14]), "00:00:00:00:00:00 > 00:00:00:00:00:00 type 0x0000 len 0");
         let mut arp = [0; 42];
@@ -184,9 +247,10 @@ mod tests {
 
     #[test]
     fn no_prefix_of_a_frame_panics() {
-        let frame = syn_ack();
-        for len in 0..frame.len() {
-            assert!(!Summary(&frame[..len]).to_string().is_empty());
+        for frame in [&syn_ack()[..], &syn_ack_v6()] {
+            for len in 0..frame.len() {
+                assert!(!Summary(&frame[..len]).to_string().is_empty());
+            }
         }
     }
 

@@ -54,8 +54,15 @@ const TRANSFORM_NO_CHANGE: u8 = 0xff;
 /// `ETH_RSS_HASH_TOP`: Toeplitz.
 const TOEPLITZ: u8 = 1;
 
-/// `TCP_V4_FLOW`.
-const TCP_V4_FLOW: u32 = 1;
+/// What a device hashes, as `ETHTOOL_GRXFH` numbers it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Flow {
+    /// TCP over IPv4: `TCP_V4_FLOW`.
+    TcpV4 = 1,
+    /// TCP over IPv6: `TCP_V6_FLOW`.
+    TcpV6 = 5,
+}
+
 /// `RXH_IP_SRC | RXH_IP_DST | RXH_L4_B_0_1 | RXH_L4_B_2_3`: addresses and ports.
 const FOUR_TUPLE: u32 = 0b1111 << 4;
 
@@ -278,13 +285,11 @@ impl Ethtool {
         }
     }
 
-    /// Whether the hash of a TCP segment over IPv4 is one of its addresses and ports; none where the driver does not
-    /// tell.
-    pub(crate) fn hashes_four_tuple(&self) -> Option<bool> {
-        // The head of `struct ethtool_rxnfc`: command, flow type, 64 bits of fields.
-        let mut words = [ETHTOOL_GRXFH, TCP_V4_FLOW, 0, 0];
+    /// Whether the hash of such a packet is one of its addresses and ports; none where the driver does not report it.
+    pub(crate) fn hashes_four_tuple(&self, flow: Flow) -> Option<bool> {
+        let mut words = fields_request(flow);
         self.command(&mut words).ok()?;
-        Some((words[2] | words[3]) & FOUR_TUPLE == FOUR_TUPLE)
+        Some(has_four_tuple(&words))
     }
 
     /// Hands one command to the driver; the reply overwrites the words.
@@ -313,6 +318,17 @@ fn until_nul(bytes: &[u8]) -> String {
 fn string(words: &[u32]) -> String {
     let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_ne_bytes()).collect();
     until_nul(&bytes)
+}
+
+/// Asks for the fields of a hash, by the head of `struct ethtool_rxnfc`: command, flow type, 64 bits of fields.
+fn fields_request(flow: Flow) -> [u32; 4] {
+    [ETHTOOL_GRXFH, flow as u32, 0, 0]
+}
+
+/// Whether the fields that the kernel has written into such a request are addresses and ports.
+fn has_four_tuple(request: &[u32; 4]) -> bool {
+    // The fields are in the low half, which word that is.
+    (request[2] | request[3]) & FOUR_TUPLE == FOUR_TUPLE
 }
 
 /// Table and hash of a device.
@@ -450,6 +466,15 @@ mod tests {
         assert_eq!(request[..6], [0x47, 0, u32::MAX, 5, keep, 0]);
         let bytes: Vec<u8> = request[6..].iter().flat_map(|word| word.to_ne_bytes()).collect();
         assert_eq!(bytes, [1, 2, 3, 4, 5, 0, 0, 0]);
+    }
+
+    #[test]
+    fn the_fields_of_a_hash_are_asked_for_by_family() {
+        assert_eq!(fields_request(Flow::TcpV4), [0x29, 1, 0, 0]);
+        assert_eq!(fields_request(Flow::TcpV6), [0x29, 5, 0, 0]);
+        // Addresses and ports; addresses; one port is left out.
+        let fields = |low| has_four_tuple(&[0x29, 5, low, 0]);
+        assert_eq!((fields(0xf0), fields(0x30), fields(0xb0)), (true, false, false));
     }
 
     #[cfg(not(miri))]

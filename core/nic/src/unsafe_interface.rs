@@ -6,6 +6,7 @@
 
 use std::ffi::CStr;
 use std::io;
+use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsRawFd, OwnedFd};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with};
@@ -49,11 +50,11 @@ impl Interface {
         Ok(Self { name: name.into(), index, mac: MacAddr(mac), mtu, hardware_type })
     }
 
-    /// The name of the interface on which the kernel has an IPv4 address, in the calling thread's network namespace.
+    /// The name of the interface on which the kernel has an address, in the calling thread's network namespace.
     ///
     /// # Errors
     /// What the kernel said to a request for all addresses.
-    pub fn name_with(address: Ipv4Addr) -> io::Result<Option<String>> {
+    pub fn name_with(address: IpAddr) -> io::Result<Option<String>> {
         let mut list = std::ptr::null_mut();
         // SAFETY: the call writes a list to `list`, or fails.
         if unsafe { libc::getifaddrs(&raw mut list) } != 0 {
@@ -64,7 +65,7 @@ impl Interface {
         // SAFETY: an entry is whole and lives until the list is freed below; null is the end.
         while let Some(entry) = unsafe { next.as_ref() } {
             // SAFETY: an entry's address is null, or one of the kind that its family says.
-            if unsafe { ipv4(entry.ifa_addr) } == Some(address) {
+            if unsafe { ip(entry.ifa_addr) } == Some(address) {
                 // SAFETY: an entry's name is a string that ends with a null byte.
                 let name = unsafe { CStr::from_ptr(entry.ifa_name) };
                 found = Some(name.to_string_lossy().into_owned());
@@ -78,17 +79,26 @@ impl Interface {
     }
 }
 
-/// The IPv4 address that a socket address holds.
+/// The IP address that a socket address holds.
 ///
 /// # Safety
 /// It is null, or a whole one of the kind that its family says.
-unsafe fn ipv4(address: *const libc::sockaddr) -> Option<Ipv4Addr> {
+unsafe fn ip(address: *const libc::sockaddr) -> Option<IpAddr> {
     // SAFETY: as the caller promises.
     let family = unsafe { address.as_ref() }?.sa_family;
-    let is_ipv4 = libc::c_int::from(family) == libc::AF_INET;
-    // SAFETY: as the caller promises: the family is that of this type.
-    let read = || unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
-    is_ipv4.then(|| Ipv4Addr::from(u32::from_be(read().sin_addr.s_addr)))
+    match libc::c_int::from(family) {
+        libc::AF_INET => {
+            // SAFETY: as the caller promises: the family is that of this type.
+            let of = unsafe { address.cast::<libc::sockaddr_in>().read_unaligned() };
+            Some(Ipv4Addr::from(u32::from_be(of.sin_addr.s_addr)).into())
+        }
+        libc::AF_INET6 => {
+            // SAFETY: as the caller promises: the family is that of this type.
+            let of = unsafe { address.cast::<libc::sockaddr_in6>().read_unaligned() };
+            Some(Ipv6Addr::from(of.sin6_addr.s6_addr).into())
+        }
+        _ => None,
+    }
 }
 
 /// Whether an interface of the calling thread's network namespace is up (`IFF_UP`), with a cable or without.
@@ -151,8 +161,9 @@ mod tests {
     fn an_address_has_its_interface() {
         let name = |text: &str| Interface::name_with(text.parse().expect("one")).expect("a list");
         assert_eq!(name("127.0.0.1").as_deref(), Some("lo"));
-        // TEST-NET-1 (RFC 5737).
+        // TEST-NET-1 (RFC 5737), and for documentation (RFC 3849).
         assert_eq!((name("192.0.2.1"), name("0.0.0.0")), (None, None));
+        assert_eq!((name("2001:db8::1"), name("::")), (None, None));
     }
 
     #[test]

@@ -3,15 +3,20 @@
 //! ```no_run
 //! use nic::xdp_program::{XdpFilter, XdpProgram};
 //! # use nic::af_xdp::XdpSocket;
+//! # use std::net::Ipv4Addr;
 //! # fn split(socket: XdpSocket) -> Result<(), Box<dyn std::error::Error>> {
-//! let mut program = XdpProgram::attach("eth0", &XdpFilter::address("10.0.0.2".parse()?))?;
+//! let filter = XdpFilter::address(Ipv4Addr::new(10, 0, 0, 2));
+//! let mut program = XdpProgram::attach("eth0", &filter)?;
 //! program.register(socket.queue(), socket.fd())?;
 //! # Ok(()) }
 //! ```
 //!
-//! Frames for the filter's addresses go to the socket that is registered for their queue, all else
-//! to the kernel. With ports, the address is shared with the kernel, which then keeps ARP, ICMP and
-//! fragments: the dataplane needs static neighbours then, or the kernel's.
+//! Frames for the filter's addresses go to the socket that is registered for their queue, all else to the kernel. Those
+//! that ask for the link address of one are among them: ARP, and neighbour solicitations to its solicited-node group,
+//! which a device may have to be [asked for](crate::multicast). Router advertisements stay with the kernel.
+//!
+//! With ports, the address is shared with the kernel, which then keeps ARP, neighbour discovery, ICMP, fragments and
+//! IPv6 packets with extension headers: the dataplane needs static neighbours then, or the kernel's.
 //!
 //! The object in `bpf/` is built from the source beside it, reproducibly, by clang 14: `scripts/bpf.sh`
 //! compares, `scripts/bpf.sh --write` replaces it.
@@ -19,15 +24,15 @@
 //! All of aya that this takes stands in this file: its interface changes with each minor release.
 
 use std::collections::BTreeMap;
-use std::net::Ipv6Addr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::time::{Duration, Instant};
 
 use aya::maps::{MapData, PerCpuArray, XskMap};
 use aya::programs::{Xdp, XdpMode};
 use aya::{Ebpf, EbpfLoader, include_bytes_aligned};
-use wire::Ipv4Addr;
 
+use crate::multicast::{self, Membership};
 use crate::unsafe_ethtool::Ethtool;
 use crate::unsafe_interface::Interface;
 
@@ -39,7 +44,7 @@ const PROGRAM: &str = "tailplane_xdp";
 const PROGRAM_MULTI_BUFFER: &str = "tailplane_xdp_frags";
 const SOCKETS: &str = "sockets";
 const COUNTERS: &str = "counters";
-/// Addresses that a filter can have.
+/// Addresses of each family that a filter can have.
 pub const MAX_ADDRESSES: usize = 8;
 /// Ports that a filter can have.
 pub const MAX_PORTS: usize = 16;
@@ -49,10 +54,10 @@ pub const MAX_TUNNELS: usize = 8;
 /// Which frames the dataplane takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct XdpFilter {
-    /// The dataplane's own IPv4 addresses, at most 8. Without any, there are tunnels.
-    pub addresses: Vec<Ipv4Addr>,
-    /// TCP and UDP ports to which it is restricted; none: everything to the addresses, ARP
-    /// included. At most 16.
+    /// The dataplane's own addresses, at most 8 IPv4 and 8 IPv6. Without any, there are tunnels.
+    pub addresses: Vec<IpAddr>,
+    /// TCP and UDP ports to which it is restricted; none: everything to the addresses, and the ARP
+    /// and neighbour solicitations for them. At most 16.
     pub ports: Vec<u16>,
     /// IPv6 addresses at which tunnels end, at most 8: GRE to them is the dataplane's. The kernel keeps
     /// the rest of their traffic, and so resolves and answers for them.
@@ -61,13 +66,13 @@ pub struct XdpFilter {
 
 impl XdpFilter {
     /// Everything to one address.
-    pub fn address(address: Ipv4Addr) -> Self {
-        Self { addresses: vec![address], ..Self::default() }
+    pub fn address(address: impl Into<IpAddr>) -> Self {
+        Self { addresses: vec![address.into()], ..Self::default() }
     }
 
     /// Only TCP and UDP to `ports` of one address, which stays the kernel's otherwise.
-    pub fn ports(address: Ipv4Addr, ports: &[u16]) -> Self {
-        Self { addresses: vec![address], ports: ports.to_vec(), ..Self::default() }
+    pub fn ports(address: impl Into<IpAddr>, ports: &[u16]) -> Self {
+        Self { addresses: vec![address.into()], ports: ports.to_vec(), ..Self::default() }
     }
 
     /// Only GRE to one IPv6 address.
@@ -122,12 +127,15 @@ pub struct XdpCounters {
 pub enum XdpProgramError {
     /// The filter has no address and no tunnel, or too many addresses, ports or tunnels.
     #[error(
-        "an XDP filter has at least one address or tunnel, and at most {MAX_ADDRESSES} addresses, \
-         {MAX_PORTS} ports and {MAX_TUNNELS} tunnels; this has {addresses}, {ports} and {tunnels}"
+        "an XDP filter has at least one address or tunnel, and at most {MAX_ADDRESSES} IPv4 and {MAX_ADDRESSES} IPv6 \
+         addresses, {MAX_PORTS} ports and {MAX_TUNNELS} tunnels; this has {addresses} and {addresses6}, {ports} and \
+         {tunnels}"
     )]
     BadFilter {
-        /// Addresses in the filter.
+        /// IPv4 addresses in the filter.
         addresses: usize,
+        /// IPv6 addresses in the filter.
+        addresses6: usize,
         /// Ports in the filter.
         ports: usize,
         /// Tunnels in the filter.
@@ -252,8 +260,30 @@ pub struct XdpProgram {
     interface: Interface,
     attached: Attempt,
     refused: Option<Box<XdpProgramError>>,
+    /// Solicitations for the filter's IPv6 addresses come to the device.
+    _membership: Option<Membership>,
     /// Behind the program: fields drop in order.
     _offloads: Option<Offloads>,
+}
+
+/// Has a device accept what neighbours ask the groups of the filter's IPv6 addresses, where the dataplane answers for them.
+fn member(
+    interface: &Interface,
+    filter: &XdpFilter,
+) -> Result<Option<Membership>, XdpProgramError> {
+    let v6 = filter.addresses.iter().filter_map(|address| match address {
+        IpAddr::V6(v6) => Some(multicast::solicited_node(*v6)),
+        IpAddr::V4(_) => None,
+    });
+    let groups: Vec<_> = v6.collect();
+    if groups.is_empty() || !filter.ports.is_empty() {
+        return Ok(None);
+    }
+    let membership = Membership::join(&interface.name, &groups);
+    membership.map(Some).map_err(|error| XdpProgramError::Map {
+        tried: "having the device accept solicitations for the IPv6 addresses".into(),
+        reason: error.to_string(),
+    })
 }
 
 /// Switches on again, at the end, what went off as the program came: for one in generic mode the kernel switches
@@ -333,7 +363,15 @@ impl XdpProgram {
         }
         let offloads = before.ok().and_then(|before| Offloads::lost(&interface, &before));
         let refused = refused.map(Box::new);
-        Ok(Self { ebpf, interface, attached, refused, _offloads: offloads })
+        let membership = member(&interface, filter)?;
+        Ok(Self {
+            ebpf,
+            interface,
+            attached,
+            refused,
+            _membership: membership,
+            _offloads: offloads,
+        })
     }
 
     /// Whether it takes frames of several buffers.
@@ -486,22 +524,28 @@ fn attach_in(
 }
 
 fn load(filter: &XdpFilter) -> Result<Ebpf, XdpProgramError> {
-    let [addresses, ports, tunnels] =
-        [filter.addresses.len(), filter.ports.len(), filter.tunnels.len()];
-    if addresses + tunnels == 0
-        || addresses > MAX_ADDRESSES
+    // The program compares with what lies in the packet: network byte order.
+    let (mut own, mut own6) = (Vec::new(), Vec::new());
+    for address in &filter.addresses {
+        match address {
+            IpAddr::V4(address) => own.push(u32::from_ne_bytes(address.octets())),
+            IpAddr::V6(address) => own6.push(u128::from_ne_bytes(address.octets())),
+        }
+    }
+    let counts = [own.len(), own6.len(), filter.ports.len(), filter.tunnels.len()];
+    let [addresses, addresses6, ports, tunnels] = counts;
+    if addresses + addresses6 + tunnels == 0
+        || addresses.max(addresses6) > MAX_ADDRESSES
         || ports > MAX_PORTS
         || tunnels > MAX_TUNNELS
     {
-        return Err(XdpProgramError::BadFilter { addresses, ports, tunnels });
+        return Err(XdpProgramError::BadFilter { addresses, addresses6, ports, tunnels });
     }
-    let [address_count, port_count, tunnel_count] =
-        [addresses, ports, tunnels].map(|count| count as u32);
-    // The program compares with what lies in the packet: network byte order.
-    let mut addresses = [0u32; MAX_ADDRESSES];
-    for (to, from) in addresses.iter_mut().zip(&filter.addresses) {
-        *to = u32::from_ne_bytes(from.octets());
-    }
+    let [address_count, address6_count, port_count, tunnel_count] =
+        counts.map(|count| count as u32);
+    let (mut addresses, mut addresses6) = ([0u32; MAX_ADDRESSES], [0u128; MAX_ADDRESSES]);
+    addresses[..own.len()].copy_from_slice(&own);
+    addresses6[..own6.len()].copy_from_slice(&own6);
     let mut ports = [0u16; MAX_PORTS];
     for (to, from) in ports.iter_mut().zip(&filter.ports) {
         *to = from.to_be();
@@ -513,6 +557,8 @@ fn load(filter: &XdpFilter) -> Result<Ebpf, XdpProgramError> {
     EbpfLoader::new()
         .override_global("address_count", &address_count, true)
         .override_global("addresses", &addresses, true)
+        .override_global("address6_count", &address6_count, true)
+        .override_global("addresses6", &addresses6, true)
         .override_global("port_count", &port_count, true)
         .override_global("ports", &ports, true)
         .override_global("tunnel_count", &tunnel_count, true)
@@ -534,15 +580,19 @@ fn xdp<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut Xdp, XdpProgramErro
 
 #[cfg(test)]
 mod tests {
+    use std::net::Ipv4Addr;
+
     use super::*;
 
     #[test]
     fn filters_have_bounds() {
         let none = XdpFilter::default();
-        let many = XdpFilter { addresses: vec![Ipv4Addr::LOCALHOST; 9], ..XdpFilter::default() };
+        let of = |addresses| XdpFilter { addresses, ..XdpFilter::default() };
+        let many = of(vec![Ipv4Addr::LOCALHOST.into(); 9]);
+        let many6 = of(vec![Ipv6Addr::LOCALHOST.into(); 9]);
         let tunnels = XdpFilter { tunnels: vec![Ipv6Addr::LOCALHOST; 9], ..XdpFilter::default() };
         let ports = XdpFilter::ports(Ipv4Addr::LOCALHOST, &[1; 17]);
-        for filter in [none, many, ports, tunnels] {
+        for filter in [none, many, many6, ports, tunnels] {
             assert!(matches!(load(&filter), Err(XdpProgramError::BadFilter { .. })), "{filter:?}");
         }
     }

@@ -6,6 +6,8 @@
 
 /// The groups move when the measurement moves them.
 const WANDERS: bool = false;
+/// Whether both ends speak IPv6.
+const V6: bool = false;
 
 #[path = "../tests/dialogues/support/mod.rs"]
 #[allow(dead_code, unused_imports, reason = "the dialogues use more of it")]
@@ -15,9 +17,9 @@ use std::time::Instant as Wall;
 
 use domain::EventArray;
 use stack::{GroupSet, Stack};
-use wire::{Ipv4Addr, MacAddr};
+use wire::MacAddr;
 
-use support::{Open, Peer, World, config, ms};
+use support::{Open, Peer, World, config, host, ms};
 
 const CONNECTIONS: u32 = 500_000;
 const PER_ADDRESS: u32 = 5_000;
@@ -57,7 +59,7 @@ fn main() {
     let mut world = World::sized(settings, 4_096, 1_024);
     world.stays = true;
     for number in 0..CONNECTIONS {
-        let address = Ipv4Addr::new(10, 0, 0, (3 + number / PER_ADDRESS) as u8);
+        let address = host((3 + number / PER_ADDRESS) as u8);
         let shared = world.stack.shared();
         shared.neighbors.learn(address, MacAddr([2, 0, 0, 0, 0, 2]), world.now);
         let mut peer = Peer::new(1_000 + (number % PER_ADDRESS) as u16, Open::default());

@@ -5,7 +5,7 @@
 //! connection stands in the list at most once, however often it is asked for: the list is as long as there
 //! are connections, and a batch tells of each once.
 
-use domain::{EventRecord, Handle};
+use domain::{EventRecord, FirstWindow, Handle};
 
 use crate::context::Context;
 use crate::groups::{Groups, resolve};
@@ -38,7 +38,8 @@ pub(crate) fn tell(groups: &mut Groups, ctx: &mut Context<'_>) {
         let record = if conn.flags.has(Flags::ACCEPTED) {
             EventRecord::Again { handle, cookie, window }
         } else {
-            let (local_port, peer) = (conn.flow.local_port(), conn.flow.remote());
+            let (local_port, peer) = (conn.flow.local_port(), ctx.ends(conn.flow).remote);
+            let window = FirstWindow::new(window);
             EventRecord::Knock { handle, local_port, peer, window }
         };
         ctx.event(record);

@@ -1,9 +1,10 @@
-//! ARP (RFC 826): answers for our address, learns neighbours.
+//! ARP (RFC 826): answers for our IPv4 addresses, learns neighbours.
 
 use mem::Mbuf;
-use wire::{ArpOperation, ArpRepr, EthernetView, MacAddr};
+use wire::{Address, ArpOperation, ArpRepr, EthernetView, MacAddr};
 
 use crate::context::Context;
+use crate::link_message::LinkMessage;
 use crate::neighbors::Neighbor;
 
 /// An ARP packet came.
@@ -15,35 +16,34 @@ pub(crate) fn arrive(mbuf: Mbuf, ctx: &mut Context<'_>) {
         ctx.stats.malformed += 1;
         return;
     };
-    let ours = ctx.shared.config.address;
+    let (sender, target) = (Address::from(arp.sender_ip), Address::from(arp.target_ip));
+    let config = &ctx.shared.config;
     let sender_is_sane = !arp.sender_mac.is_multicast()
         && arp.sender_mac != MacAddr([0; 6])
-        && !arp.sender_ip.is_unspecified()
-        && !arp.sender_ip.is_broadcast()
-        && !arp.sender_ip.is_multicast()
-        && arp.sender_ip != ours
-        && ctx.shared.config.next_hop(arp.sender_ip) == Some(arp.sender_ip);
+        && !sender.is_martian()
+        && !config.is_own(sender)
+        && config.is_neighbor(sender);
     if !sender_is_sane {
         ctx.stats.not_for_us += 1;
         return;
     }
+    let is_for_us = config.is_own(target);
     // RFC 826: refresh what is known; learn anew only from those who talk to us, so that chatter
     // on the link does not fill the table.
-    let known = ctx.shared.neighbors.lookup(arp.sender_ip, ctx.now) != Neighbor::Unknown;
-    if known || arp.target_ip == ours {
-        ctx.shared.neighbors.learn(arp.sender_ip, arp.sender_mac, ctx.now);
-        ctx.resolved(arp.sender_ip, arp.sender_mac);
+    let known = ctx.shared.neighbors.lookup(sender, ctx.now) != Neighbor::Unknown;
+    if known || is_for_us {
+        ctx.shared.neighbors.learn(sender, arp.sender_mac, ctx.now);
+        ctx.resolved(sender, arp.sender_mac);
     }
-    if arp.operation == ArpOperation::Request && arp.target_ip == ours {
+    if arp.operation == ArpOperation::Request && is_for_us {
         let reply = ArpRepr {
             operation: ArpOperation::Reply,
             sender_mac: ctx.shared.config.mac,
-            sender_ip: ours,
+            sender_ip: arp.target_ip,
             target_mac: arp.sender_mac,
             target_ip: arp.sender_ip,
         };
-        if ctx.send_arp(&reply, arp.sender_mac) {
-            ctx.stats.arp_replies_out += 1;
-        }
+        let is_sent = ctx.send_message(&LinkMessage::Arp(reply), arp.sender_mac);
+        ctx.stats.neighbor_replies_out += u64::from(is_sent);
     }
 }

@@ -5,7 +5,7 @@
 //! decides which peers share a class: a peer that counts its own answers learns nothing of what was answered to
 //! another one (CVE-2016-5696, CVE-2020-25705), and one that wastes its budget leaves the others theirs.
 
-use wire::{Endpoint, Ipv4Addr};
+use wire::{Address, Endpoint, Ipv4Addr};
 
 use crate::tcp::isn::keyed_hash;
 
@@ -44,7 +44,7 @@ impl AnswerBudget {
     pub fn takes(
         &mut self,
         answer: Answer,
-        peer: Ipv4Addr,
+        peer: Address,
         second: u64,
         most: u32,
         key: &[u8; 16],
@@ -52,7 +52,13 @@ impl AnswerBudget {
         if second != self.second {
             *self = Self { second, ..Self::default() };
         }
-        let second = Endpoint::new(Ipv4Addr::from_bits(second as u32), 0);
+        let second = Endpoint::v4(Ipv4Addr::from_bits(second as u32), 0);
+        // A peer with a whole network of 64 bits for itself is one peer (RFC 6177).
+        let mut octets = peer.octets();
+        if !peer.is_ipv4() {
+            octets[8..].fill(0);
+        }
+        let peer = Address::from_octets(octets);
         let class = keyed_hash(key, second, Endpoint::new(peer, 0)) as usize % CLASSES;
         let given = &mut self.given[answer as usize][class];
         let is_allowed = *given < most;
@@ -67,8 +73,19 @@ mod tests {
 
     const KEY: [u8; 16] = [9; 16];
 
-    fn peer(number: u32) -> Ipv4Addr {
-        Ipv4Addr::from_bits(0x0a00_0000 + number)
+    fn peer(number: u32) -> Address {
+        Ipv4Addr::from_bits(0x0a00_0000 + number).into()
+    }
+
+    #[test]
+    fn all_addresses_of_an_ipv6_network_share_a_budget() {
+        let mut budget = AnswerBudget::default();
+        let mut given = |network: &str| {
+            let mut all = (0..10).map(|host| format!("{network}:{host}").parse().expect("one"));
+            all.by_ref().filter(|&peer| budget.takes(Answer::Echo, peer, 1, 3, &KEY)).count()
+        };
+        assert_eq!([given("2001:db8:0:1::9"), given("2001:db8:0:1::8")], [3, 0]);
+        assert_eq!(given("2001:db8:0:2::9"), 3);
     }
 
     #[test]
@@ -102,5 +119,6 @@ mod tests {
     }
 
     extern crate std;
+    use std::format;
     use std::vec::Vec;
 }

@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use wire::{Ipv4Addr, MacAddr};
+use wire::{Address, Ipv4Repr, MacAddr, Prefix, TcpRepr, ipv6::Ipv6Repr};
 
 use crate::policy::NetworkPolicy;
 use crate::tcp::congestion::CongestionAlgorithm;
@@ -11,20 +11,19 @@ use crate::tcp::congestion::CongestionAlgorithm;
 /// Settings of one dataplane's stack: the same for all of its elastic threads.
 #[derive(Clone, Debug)]
 pub struct StackConfig {
-    /// The dataplane's own address.
-    pub address: Ipv4Addr,
-    /// Bits of the network part of the address: neighbours beyond it are reached by the gateway.
-    pub prefix_bits: u8,
-    /// The next hop for all that is not a neighbour.
-    pub gateway: Option<Ipv4Addr>,
+    /// The dataplane's own addresses, each with its network, whose hosts are neighbours: at least one. Packets from the
+    /// first IPv4 and the first IPv6 address take the short way.
+    pub addresses: Vec<Prefix>,
+    /// Next hops for all that is not a neighbour: of several that lead to a host, the one with the longest prefix.
+    pub routes: Vec<Route>,
     /// The link address.
     pub mac: MacAddr,
-    /// Time to live of the packets that are sent (RFC 9293 §3.9.2).
+    /// Time to live, or hop limit, of the packets that are sent (RFC 9293 §3.9.2).
     pub ttl: u8,
     /// Their Differentiated Services codepoint, six bits (RFC 2474).
     pub dscp: u8,
     /// Neighbours whose link addresses are given: they are never asked for, and no answer changes them.
-    pub neighbors: Vec<(Ipv4Addr, MacAddr)>,
+    pub neighbors: Vec<(Address, MacAddr)>,
     /// Largest IP packet, in bytes (1,500 on Ethernet).
     pub mtu_bytes: u16,
     /// Largest IP packet that is received, in bytes, where that is another one.
@@ -89,6 +88,15 @@ pub struct StackConfig {
     pub policy: NetworkPolicy,
 }
 
+/// A way to hosts that are no neighbours.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Route {
+    /// The hosts.
+    pub to: Prefix,
+    /// The neighbour that forwards to them.
+    pub via: Address,
+}
+
 /// Explicit congestion notification (RFC 3168 §6.1.1).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Ecn {
@@ -125,11 +133,10 @@ impl core::fmt::Debug for RssKey {
 impl StackConfig {
     /// Settings for a server at `address`/`prefix_bits` with link address `mac`; everything else as
     /// a machine room wants it.
-    pub fn new(address: Ipv4Addr, prefix_bits: u8, mac: MacAddr) -> Self {
+    pub fn new(address: impl Into<Address>, prefix_bits: u8, mac: MacAddr) -> Self {
         Self {
-            address,
-            prefix_bits: prefix_bits.min(32),
-            gateway: None,
+            addresses: alloc::vec![Prefix::new(address.into(), prefix_bits)],
+            routes: Vec::new(),
             mac,
             ttl: 64,
             dscp: 0,
@@ -163,25 +170,81 @@ impl StackConfig {
         }
     }
 
+    /// What is not for a neighbour goes to `gateway`, as far as its version reaches.
+    pub fn set_gateway(&mut self, gateway: impl Into<Address>) {
+        let via = gateway.into();
+        let everywhere = match via.is_ipv4() {
+            true => Address::of_v4(core::net::Ipv4Addr::UNSPECIFIED),
+            false => Address::of_v6(core::net::Ipv6Addr::UNSPECIFIED),
+        };
+        self.routes.push(Route { to: Prefix::new(everywhere, 0), via });
+    }
+
+    /// The first of the dataplane's own addresses.
+    pub fn address(&self) -> Address {
+        let unspecified = Address::of_v4(core::net::Ipv4Addr::UNSPECIFIED);
+        self.addresses.first().map_or(unspecified, |own| own.address)
+    }
+
+    /// Whether `address` is one of the dataplane's own.
+    #[inline]
+    pub fn is_own(&self, address: Address) -> bool {
+        self.addresses.iter().any(|own| own.address == address)
+    }
+
+    /// Whether a host with this address is a neighbour: of one of the networks, or one that is a neighbour by its address
+    /// (RFC 4291 §2.5.6), where there is an IPv6 address.
+    #[inline]
+    pub fn is_neighbor(&self, address: Address) -> bool {
+        self.addresses
+            .iter()
+            .any(|own| own.contains(address) || is_link_local(address) && !own.address.is_ipv4())
+    }
+
     /// The neighbour to which a packet for `destination` goes; `None` where there is no route.
     #[inline]
-    pub fn next_hop(&self, destination: Ipv4Addr) -> Option<Ipv4Addr> {
-        let mask = u32::MAX.checked_shl(32 - self.prefix_bits as u32).unwrap_or(0);
-        if (destination.to_bits() ^ self.address.to_bits()) & mask == 0 {
-            Some(destination)
-        } else {
-            self.gateway
+    pub fn next_hop(&self, destination: Address) -> Option<Address> {
+        if self.is_neighbor(destination) {
+            return Some(destination);
         }
+        let routes = self.routes.iter().filter(|route| route.to.contains(destination));
+        routes.max_by_key(|route| route.to.bits).map(|route| route.via)
     }
 
-    /// Largest TCP payload that is sent, without options (RFC 6691).
-    pub fn mss(&self) -> u16 {
-        self.mtu_bytes.saturating_sub(40)
+    /// The own address from which packets for `destination` go: of those with its version, one of its scope before others
+    /// (RFC 6724 §5, rule 2), then one of whose network it or the next hop is, then the first.
+    pub fn source_for(&self, destination: Address) -> Option<Address> {
+        let hop = self.next_hop(destination)?;
+        let is_fit = |own: &&Prefix| own.address.is_ipv4() == destination.is_ipv4();
+        let rank = |own: &&Prefix| {
+            let is_of_scope = is_link_local(own.address) == is_link_local(destination);
+            (!is_of_scope, !own.contains(destination), !own.contains(hop))
+        };
+        self.addresses.iter().filter(is_fit).min_by_key(rank).map(|own| own.address)
     }
 
-    /// Largest TCP payload that is received, without options: announced to peers (RFC 9293 §3.7.1).
-    pub fn receive_mss(&self) -> u16 {
-        self.receive_mtu_bytes.unwrap_or(self.mtu_bytes).saturating_sub(40)
+    /// Bytes of the IP and TCP headers of a segment to or from `address`, without options.
+    #[inline]
+    pub fn headers_len(address: Address) -> u16 {
+        let ip = if address.is_ipv4() { Ipv4Repr::HEADER_LEN } else { Ipv6Repr::HEADER_LEN };
+        (ip + TcpRepr::HEADER_LEN) as u16
+    }
+
+    /// Largest TCP payload that is sent to `peer`, without options (RFC 6691).
+    pub fn mss(&self, peer: Address) -> u16 {
+        self.mtu_bytes.saturating_sub(Self::headers_len(peer))
+    }
+
+    /// Payload bytes that one segment with a timestamp carries to every peer.
+    pub fn segment_bytes(&self) -> usize {
+        let all = self.addresses.iter().map(|own| self.mss(own.address));
+        usize::from(all.min().unwrap_or(0)).saturating_sub(12)
+    }
+
+    /// Largest TCP payload that is received from `peer`, without options: announced to it (RFC 9293 §3.7.1).
+    pub fn receive_mss(&self, peer: Address) -> u16 {
+        let mtu = self.receive_mtu_bytes.unwrap_or(self.mtu_bytes);
+        mtu.saturating_sub(Self::headers_len(peer))
     }
 
     /// The shift of the windows that we announce (RFC 7323 §2.3): the smallest that can name the
@@ -195,21 +258,64 @@ impl StackConfig {
     }
 }
 
+/// Whether an address is valid on its link only (RFC 4291 §2.5.6).
+fn is_link_local(address: Address) -> bool {
+    address.v6().is_some_and(|v6| v6.is_unicast_link_local())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wire::Ipv4Addr;
+
+    fn address(text: &str) -> Address {
+        text.parse().expect("an address")
+    }
 
     #[test]
-    fn next_hops_follow_the_prefix() {
-        let mac = MacAddr([2, 0, 0, 0, 0, 1]);
-        let mut config = StackConfig::new(Ipv4Addr::new(10, 1, 2, 3), 24, mac);
-        let (near, far) = (Ipv4Addr::new(10, 1, 2, 9), Ipv4Addr::new(10, 1, 3, 9));
-        assert_eq!(config.next_hop(near), Some(near));
-        assert_eq!(config.next_hop(far), None);
-        config.gateway = Some(near);
+    fn next_hops_follow_the_networks_and_the_longest_route() {
+        let mut config = StackConfig::new(address("10.1.2.3"), 24, MacAddr([2; 6]));
+        let [near, far] = ["10.1.2.9", "10.1.3.9"].map(address);
+        assert_eq!((config.next_hop(near), config.next_hop(far)), (Some(near), None));
+        config.set_gateway(near);
         assert_eq!(config.next_hop(far), Some(near));
-        config.prefix_bits = 0;
+        let other = address("10.1.2.8");
+        config.routes.push(Route { to: Prefix::new(address("10.1.3.0"), 24), via: other });
+        assert_eq!(config.next_hop(far), Some(other));
+        // No IPv4 gateway takes IPv6.
+        let [host, beyond, link] = ["2001:db8::9", "2001:db9::9", "fe80::9"].map(address);
+        assert_eq!([host, beyond, link].map(|to| config.next_hop(to)), [None; 3]);
+        config.addresses.push(Prefix::new(address("2001:db8::1"), 64));
+        assert_eq!(config.next_hop(host), Some(host));
+        assert_eq!((config.next_hop(beyond), config.next_hop(link)), (None, Some(link)));
+        config.set_gateway(link);
+        assert_eq!(config.next_hop(beyond), Some(link));
+        config.addresses[0].bits = 0;
         assert_eq!(config.next_hop(far), Some(far));
+    }
+
+    #[test]
+    fn a_source_has_the_version_the_scope_and_the_network_of_its_destination() {
+        let mut config = StackConfig::new(address("10.1.2.3"), 24, MacAddr([2; 6]));
+        for (own, bits) in [("10.9.0.1", 16), ("fe80::1", 64), ("2001:db8::1", 64), ("fd00::1", 8)]
+        {
+            config.addresses.push(Prefix::new(address(own), bits));
+        }
+        config.set_gateway(address("10.9.0.254"));
+        config.set_gateway(address("fe80::fe"));
+        for (destination, source) in [
+            ("10.1.2.9", "10.1.2.3"),
+            ("10.9.3.3", "10.9.0.1"),
+            ("192.0.2.1", "10.9.0.1"),
+            ("fe80::9", "fe80::1"),
+            ("fd00::9", "fd00::1"),
+            ("2001:db8:1::9", "2001:db8::1"),
+        ] {
+            let found = config.source_for(address(destination));
+            assert_eq!(found, Some(address(source)), "{destination}");
+        }
+        config.routes.clear();
+        assert_eq!(config.source_for(address("192.0.2.1")), None);
     }
 
     #[test]

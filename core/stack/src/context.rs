@@ -8,31 +8,33 @@ use clock::{Duration, Instant};
 use domain::{EventArray, EventRecord, Handle};
 use mem::{Mbuf, Pool, TxFrame, Want};
 use wire::ipv4::{ECN_ECT_0, ECN_NOT_ECT};
+use wire::ipv6::Ipv6Repr;
 use wire::{
-    ArpOperation, ArpRepr, EstablishedTemplate, EtherType, EthernetRepr, FlowKey, Ipv4Addr,
-    Ipv4Repr, MacAddr, Protocol, SeqNumber,
+    Address, Endpoint, EstablishedTemplate, EtherType, EthernetRepr, FlowKey, Ipv4Addr, Ipv4Repr,
+    MacAddr, PairId, Protocol, SeqNumber,
 };
 
 use crate::budget::{Answer, AnswerBudget};
 use crate::elsewhere::Elsewhere;
+use crate::link_message::LinkMessage;
 use crate::neighbors::Neighbor;
+use crate::pairs::{Pair, Pairs};
 use crate::shared::{FLOW_GROUPS, Shared};
 use crate::stats::StackStats;
 use crate::tcp::backlog::{Backlog, Backlogs};
 use crate::tcp::conn::{Conn, Flags, Place};
+use crate::tcp::fields::Ends;
 use crate::tcp::owed::OwedResets;
 use crate::wheel::Wheel;
 
-/// Bytes of an Ethernet and an IPv4 header without options.
-pub(crate) const LINK_AND_IP: usize = EthernetRepr::HEADER_LEN + Ipv4Repr::HEADER_LEN;
 /// log2 of the nanoseconds in a tick of our timestamp clock: about a millisecond (RFC 7323 §5.4 allows 1 ms to 1 s).
 pub(crate) const STAMP_SHIFT: u32 = 20;
 /// Frames that wait for a link address, per core.
 const MAX_UNRESOLVED: usize = 64;
 /// How long a frame waits for a link address.
 const UNRESOLVED_LIFE: Duration = Duration::from_secs(1);
-/// No two ARP requests for one address within this time.
-const ARP_INTERVAL: Duration = Duration::from_millis(100);
+/// No two requests for one link address within this time.
+const ASK_INTERVAL: Duration = Duration::from_millis(100);
 /// How often a core with waiting frames looks whether another core has learned the link address.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
@@ -51,7 +53,7 @@ pub(crate) enum Asker {
 /// A frame that waits for a link address.
 #[derive(Debug)]
 struct Waiting {
-    hop: Ipv4Addr,
+    hop: Address,
     since: Instant,
     asker: Asker,
     /// Whole but for its destination.
@@ -63,7 +65,7 @@ struct Waiting {
 pub(crate) struct Unresolved {
     waiting: VecDeque<Waiting>,
     /// Next hops that were asked for just now.
-    asked: VecDeque<(Ipv4Addr, Instant, Asker)>,
+    asked: VecDeque<(Address, Instant, Asker)>,
     /// When to look at those that wait.
     look_at: Instant,
 }
@@ -73,6 +75,11 @@ impl Unresolved {
     #[inline]
     pub fn next_look(&self) -> Option<Instant> {
         (!self.waiting.is_empty()).then_some(self.look_at)
+    }
+
+    /// Whether `hop` was asked for just now.
+    pub fn has_asked(&self, hop: Address) -> bool {
+        self.asked.iter().any(|asked| asked.0 == hop)
     }
 
     /// Gives back what waits.
@@ -148,7 +155,7 @@ pub(crate) struct Outbox {
     /// Answers to strangers in the current second.
     answers: AnswerBudget,
     /// The neighbour that was looked up last: a batch mostly goes to one.
-    pub last_hop: (Ipv4Addr, MacAddr, Instant),
+    pub last_hop: (Address, MacAddr, Instant),
     /// Headers of an established segment.
     template: Template,
 }
@@ -175,12 +182,13 @@ impl Outbox {
             shares: Shares::default(),
             twice: Vec::new(),
             answers: AnswerBudget::default(),
-            last_hop: (Ipv4Addr::UNSPECIFIED, nobody, Instant::ZERO),
+            last_hop: (Ipv4Addr::UNSPECIFIED.into(), nobody, Instant::ZERO),
             template: {
-                let destination = Ipv4Addr::UNSPECIFIED;
-                let ip = Ipv4Repr::new(destination, destination, Protocol::TCP, 0);
-                let headers = EstablishedTemplate::new(nobody, nobody, &ip, 0);
-                Template { headers, destination, ecn: Template::NONE, at: never }
+                let nowhere = Address::from(Ipv4Addr::UNSPECIFIED);
+                let (macs, pair) = ((nobody, nobody), PairId::default());
+                let headers = EstablishedTemplate::new(macs, (nowhere, nowhere), (0, 0), 0);
+                let addresses = Pair { local: nowhere, remote: nowhere };
+                Template { headers, pair, addresses, ecn: Template::NONE, at: never }
             },
         }
     }
@@ -190,7 +198,9 @@ impl Outbox {
 #[derive(Debug)]
 struct Template {
     headers: EstablishedTemplate,
-    destination: Ipv4Addr,
+    /// The pair, and where that has a number, its addresses: each flow group has a number of its own for them.
+    pair: PairId,
+    addresses: Pair,
     /// [`Flags::ECN`], where packets may be marked.
     ecn: Flags,
     at: Instant,
@@ -215,6 +225,7 @@ pub(crate) struct Context<'a> {
     pub stats: &'a mut StackStats,
     /// Connections of this core, and those of them in TIME-WAIT.
     pub census: &'a mut Census,
+    pub pairs: &'a mut Pairs,
     /// There is room for all that the packets of this batch can bring: see `tcp::predicted`.
     pub plenty: bool,
 }
@@ -297,8 +308,53 @@ impl Context<'_> {
         }
     }
 
+    /// The addresses of a pair.
+    #[inline]
+    pub fn addresses(&self, pair: PairId) -> Pair {
+        match pair.v4() {
+            Ok(remote) => Pair { local: self.shared.firsts[0].address, remote: remote.into() },
+            Err(number) => self.pairs.get(number),
+        }
+    }
+
+    /// Both ends of a connection.
+    pub fn ends(&self, flow: FlowKey) -> Ends {
+        let Pair { local, remote } = self.addresses(flow.pair());
+        Ends {
+            local: Endpoint::new(local, flow.local_port()),
+            remote: Endpoint::new(remote, flow.remote_port()),
+        }
+    }
+
+    /// The pair of two addresses, for this batch: see [`Pairs`].
+    pub fn pair_of(&mut self, pair: Pair) -> PairId {
+        self.pairs.of(pair, self.shared)
+    }
+
+    /// The RSS hash of a connection's segments.
+    pub fn hash_of(&self, flow: FlowKey) -> u32 {
+        let (remote_port, local_port) = (flow.remote_port(), flow.local_port());
+        let number = match flow.pair().v4() {
+            Ok(remote) => return self.shared.flow_hash_v4(remote, remote_port, local_port),
+            Err(number) => number,
+        };
+        let pair = self.pairs.get(number);
+        let hash = self
+            .pairs
+            .hash(number)
+            .unwrap_or_else(|| self.shared.addresses_hash(pair.local, pair.remote));
+        hash ^ self.shared.ports_hash(pair.remote.is_ipv4(), remote_port, local_port)
+    }
+
+    /// A connection of `group` begins: its key from now on. `None`: there is no room for its pair.
+    pub fn hold(&mut self, group: u16, flow: FlowKey) -> Option<FlowKey> {
+        let shared = self.shared;
+        let hash = |pair: &Pair| shared.addresses_hash(pair.local, pair.remote);
+        Some(flow.with_pair(self.pairs.hold(group, flow.pair(), hash)?))
+    }
+
     /// Whether a stranger at `peer` may be answered once more in this second.
-    pub fn may_answer(&mut self, answer: Answer, peer: Ipv4Addr) -> bool {
+    pub fn may_answer(&mut self, answer: Answer, peer: Address) -> bool {
         let (second, most) = (self.now.as_millis() / 1000, self.shared.config.answers_per_second);
         let is_allowed = self.out.answers.takes(answer, peer, second, most, &self.shared.port_key);
         self.stats.answers_limited += u64::from(!is_allowed);
@@ -307,7 +363,7 @@ impl Context<'_> {
 
     /// The link address to which packets for `destination` go. Asks for it where it is not known.
     #[inline]
-    pub fn resolve(&mut self, destination: Ipv4Addr, asker: Asker) -> Option<MacAddr> {
+    pub fn resolve(&mut self, destination: Address, asker: Asker) -> Option<MacAddr> {
         let (hop, mac, at) = self.out.last_hop;
         if hop == destination && at == self.now {
             return Some(mac);
@@ -324,15 +380,18 @@ impl Context<'_> {
         // would be old ones, sent again.
         let is_confirmed = conn.srtt_8 != 0 && conn.heard_at == self.clock;
         let asker = if is_confirmed { Asker::Confirmed } else { Asker::Ours };
-        self.resolve(conn.flow.remote_addr(), asker)
+        self.resolve(self.addresses(conn.flow.pair()).remote, asker)
     }
 
     /// Headers of an established segment of a connection, as far as all to its peer at this moment are alike.
     /// `None` where its link address is not known: it is asked for.
     #[inline(always)]
     pub fn template(&mut self, conn: &Conn) -> Option<&EstablishedTemplate> {
-        let Template { destination, ecn, .. } = self.out.template;
-        if conn.flags.only(Flags::ECN) != ecn || destination != conn.flow.remote_addr() {
+        let Template { pair, ecn, .. } = self.out.template;
+        if conn.flags.only(Flags::ECN) != ecn
+            || pair != conn.flow.pair()
+                && !self.pairs.is(conn.flow.pair(), &self.out.template.addresses)
+        {
             self.make_template(conn)?;
         }
         Some(&self.out.template.headers)
@@ -346,19 +405,26 @@ impl Context<'_> {
     /// Once for each destination of a batch.
     #[inline(never)]
     fn make_template(&mut self, conn: &Conn) -> Option<()> {
+        let (pair, ecn) = (conn.flow.pair(), conn.flags.only(Flags::ECN));
         let mac = self.resolve_for(conn)?;
-        let (destination, ecn) = (conn.flow.remote_addr(), conn.flags.only(Flags::ECN));
         let template = &mut self.out.template;
-        if template.at == self.now && template.ecn == ecn {
-            template.headers.set_destination(mac);
-            template.destination = destination;
+        let is_v4 = !pair.is_numbered() && !template.pair.is_numbered();
+        if template.at == self.now && template.ecn == ecn && is_v4 {
+            template.headers.set_neighbor(mac);
+            template.pair = pair;
             return Some(());
         }
-        let mut ip = self.shared.ip_header(destination, Protocol::TCP, 0);
-        ip.dscp_ecn |= if ecn == Flags::ECN { ECN_ECT_0 } else { ECN_NOT_ECT };
-        let own = self.shared.config.mac;
-        let headers = EstablishedTemplate::new(mac, own, &ip, self.timestamp());
-        self.out.template = Template { headers, destination, ecn, at: self.now };
+        let codepoint = if ecn == Flags::ECN { ECN_ECT_0 } else { ECN_NOT_ECT };
+        let config = &self.shared.config;
+        let addresses = self.addresses(pair);
+        let Pair { local, remote } = addresses;
+        let headers = EstablishedTemplate::new(
+            (mac, config.mac),
+            (local, remote),
+            (config.ttl, config.dscp << 2 | codepoint),
+            self.timestamp(),
+        );
+        self.out.template = Template { headers, pair, addresses, ecn, at: self.now };
         Some(())
     }
 
@@ -382,61 +448,51 @@ impl Context<'_> {
         ((at_ns >> STAMP_SHIFT) as u32).wrapping_add(self.shared.timestamp_offset)
     }
 
-    fn resolve_slow(&mut self, destination: Ipv4Addr, asker: Asker) -> Option<MacAddr> {
+    fn resolve_slow(&mut self, destination: Address, asker: Asker) -> Option<MacAddr> {
         let hop = self.shared.config.next_hop(destination)?;
         match self.shared.neighbors.lookup(hop, self.now) {
             Neighbor::Reachable(mac) => Some(mac),
             Neighbor::Stale(mac) => {
                 match asker {
                     Asker::Confirmed => self.shared.neighbors.learn(hop, mac, self.now),
-                    Asker::Ours | Asker::Stranger => self.ask(hop, mac, asker),
+                    Asker::Ours | Asker::Stranger => self.ask(hop, Some(mac), asker),
                 }
                 Some(mac)
             }
             Neighbor::Unknown => {
-                self.ask(hop, MacAddr::BROADCAST, asker);
+                self.ask(hop, None, asker);
                 None
             }
         }
     }
 
-    /// Sends an ARP request for `hop`, unless one was sent just now.
-    fn ask(&mut self, hop: Ipv4Addr, to: MacAddr, asker: Asker) {
+    /// Asks for the link address of `hop`, at `to` where it may be there still, unless it was asked for just now.
+    fn ask(&mut self, hop: Address, to: Option<MacAddr>, asker: Asker) {
         let now = self.now;
-        // No flood of near strangers keeps all that is behind the gateway out.
-        let asker = if self.shared.config.gateway == Some(hop) { Asker::Ours } else { asker };
+        // No flood of near strangers keeps all that is behind a gateway out.
+        let is_gateway = self.shared.config.routes.iter().any(|route| route.via == hop);
+        let asker = if is_gateway { Asker::Ours } else { asker };
         let asked = &mut self.out.unresolved.asked;
-        asked.retain(|&(_, at, _)| now.since(at) < ARP_INTERVAL);
+        asked.retain(|&(_, at, _)| now.since(at) < ASK_INTERVAL);
         let strangers = asked.iter().filter(|asked| asked.2 == Asker::Stranger).count();
         let is_crowded = asker == Asker::Stranger && strangers >= MAX_UNRESOLVED / 2;
         if asked.iter().any(|asked| asked.0 == hop) || asked.len() >= MAX_UNRESOLVED || is_crowded {
             return;
         }
         asked.push_back((hop, now, asker));
-        let config = &self.shared.config;
-        let request = ArpRepr {
-            operation: ArpOperation::Request,
-            sender_mac: config.mac,
-            sender_ip: config.address,
-            target_mac: MacAddr([0; 6]),
-            target_ip: hop,
-        };
-        if self.send_arp(&request, to) {
-            self.stats.arp_requests_out += 1;
-        }
+        let asking = LinkMessage::asking(&self.shared.config, hop, to);
+        let is_sent = asking.is_some_and(|(message, to)| self.send_message(&message, to));
+        self.stats.neighbor_requests_out += u64::from(is_sent);
     }
 
-    /// Sends an ARP packet; answers whether there was memory and room for it.
-    pub fn send_arp(&mut self, arp: &ArpRepr, to: MacAddr) -> bool {
-        let len = EthernetRepr::HEADER_LEN + ArpRepr::LEN;
+    /// Sends a message about link addresses; answers whether there was memory and room for it.
+    pub fn send_message(&mut self, message: &LinkMessage, to: MacAddr) -> bool {
         let Ok(mut mbuf) = self.alloc_frame() else { return false };
-        let Ok(frame) = mbuf.extend(len) else {
+        let Ok(frame) = mbuf.extend(message.frame_len()) else {
             self.pool.free(mbuf);
             return false;
         };
-        let link = EthernetRepr { dst: to, src: self.shared.config.mac, ethertype: EtherType::ARP };
-        link.emit(frame);
-        arp.emit(&mut frame[EthernetRepr::HEADER_LEN..]);
+        message.emit(frame, self.shared.config.mac, to);
         self.out.frames.push(mbuf.into_tx());
         true
     }
@@ -450,39 +506,33 @@ impl Context<'_> {
         self.pool.alloc().inspect_err(|_| self.stats.tx_dropped += 1)
     }
 
-    /// Writes the link header of a frame with an IPv4 packet, and sends it.
-    #[inline(always)]
+    /// Sends a frame that was whole but for its destination.
+    #[inline]
     fn send_to(&mut self, dst: MacAddr, mut mbuf: Mbuf) {
-        let src = self.shared.config.mac;
-        EthernetRepr { dst, src, ethertype: EtherType::IPV4 }.emit(mbuf.bytes_mut());
+        let destination = mbuf.bytes_mut().first_chunk_mut::<6>();
+        destination.into_iter().for_each(|destination| *destination = dst.0);
         self.out.frames.push(mbuf.into_tx());
     }
 
-    /// Puts Ethernet and IPv4 headers before the packet in `mbuf` and sends it, or keeps it for a
+    /// Puts Ethernet and IP headers before the packet in `mbuf` and sends it, or keeps it for a
     /// while where the link address has to be asked for.
-    pub fn send_ip(
-        &mut self,
-        mut mbuf: Mbuf,
-        destination: Ipv4Addr,
-        protocol: Protocol,
-        asker: Asker,
-    ) {
+    pub fn send_ip(&mut self, mut mbuf: Mbuf, pair: Pair, protocol: Protocol, asker: Asker) {
         let payload_len = mbuf.len();
-        let ip = self.shared.ip_header(destination, protocol, payload_len);
-        let Ok(frame) = mbuf.prepend(LINK_AND_IP) else {
+        let Ok(headers) = mbuf.prepend(link_and_ip_len(pair.remote)) else {
             self.stats.tx_dropped += 1;
             return self.pool.free(mbuf);
         };
-        ip.emit(&mut frame[EthernetRepr::HEADER_LEN..]);
-        match self.resolve(destination, asker) {
+        let nobody = MacAddr([0; 6]);
+        emit_link_and_ip(headers, nobody, pair, (protocol, ECN_NOT_ECT), payload_len, self.shared);
+        match self.resolve(pair.remote, asker) {
             Some(dst) => self.send_to(dst, mbuf),
-            None => self.wait_for_link(destination, mbuf, asker),
+            None => self.wait_for_link(pair.remote, mbuf, asker),
         }
     }
 
     /// Keeps a frame, whole but for its destination, until the link address is known.
     #[cold]
-    pub fn wait_for_link(&mut self, destination: Ipv4Addr, frame: Mbuf, asker: Asker) {
+    pub fn wait_for_link(&mut self, destination: Address, frame: Mbuf, asker: Asker) {
         let now = self.now;
         let Some(hop) = self.shared.config.next_hop(destination) else {
             return self.drop_unresolved(frame);
@@ -537,7 +587,7 @@ impl Context<'_> {
     }
 
     /// Sends what waited for the link address of `hop`.
-    pub fn resolved(&mut self, hop: Ipv4Addr, dst: MacAddr) {
+    pub fn resolved(&mut self, hop: Address, dst: MacAddr) {
         for _ in 0..self.out.unresolved.waiting.len() {
             let Some(waiting) = self.out.unresolved.waiting.pop_front() else { return };
             if waiting.hop == hop && self.can_send() {
@@ -547,4 +597,40 @@ impl Context<'_> {
             }
         }
     }
+}
+
+/// Bytes of an Ethernet header and an IP header for packets to `remote`.
+#[inline]
+pub(crate) fn link_and_ip_len(remote: Address) -> usize {
+    EthernetRepr::HEADER_LEN
+        + if remote.is_ipv4() { Ipv4Repr::HEADER_LEN } else { Ipv6Repr::HEADER_LEN }
+}
+
+/// Writes Ethernet and IP headers, which are all of `out`, of a packet with this payload and codepoint (RFC 3168 §5).
+#[inline]
+pub(crate) fn emit_link_and_ip(
+    out: &mut [u8],
+    to: MacAddr,
+    Pair { local, remote }: Pair,
+    (protocol, ecn): (Protocol, u8),
+    payload_len: usize,
+    shared: &Shared,
+) {
+    let (link, ip) = out.split_at_mut(EthernetRepr::HEADER_LEN);
+    let (ttl, dscp_ecn, src) =
+        (shared.config.ttl, shared.config.dscp << 2 | ecn, shared.config.mac);
+    let ethertype = match (local.v4(), remote.v4()) {
+        (Some(local), Some(remote)) => {
+            let plain = Ipv4Repr::new(local, remote, protocol, payload_len);
+            Ipv4Repr { ttl, dscp_ecn, ..plain }.emit(ip);
+            EtherType::IPV4
+        }
+        _ => {
+            let [local, remote] = [local, remote].map(|address| address.octets().into());
+            let plain = Ipv6Repr::new(local, remote, protocol, payload_len);
+            Ipv6Repr { hop_limit: ttl, dscp_ecn, ..plain }.emit(ip);
+            EtherType::IPV6
+        }
+    };
+    EthernetRepr { dst: to, src, ethertype }.emit(link);
 }

@@ -8,7 +8,7 @@ use wire::{Endpoint, FlowKey, Sum};
 
 use crate::context::Context;
 use crate::groups::{Groups, group_mut, resolve};
-use crate::input::is_martian;
+use crate::pairs::Pair;
 use crate::policy::{Direction, Transport};
 use crate::shared::Shared;
 use crate::tcp::conn::Place;
@@ -179,18 +179,23 @@ fn connect(
     ctx: &mut Context<'_>,
 ) {
     // RFC 9293 §3.9.2.3, MUST-46: no connection leads to a group of hosts, or to this one.
-    if is_martian(peer.addr, ctx.shared) {
+    let config = &ctx.shared.config;
+    let is_host = !peer.addr.is_martian() && !config.is_own(peer.addr);
+    let Some(local) = config.source_for(peer.addr).filter(|_| is_host) else {
         let error = ConnectError::Unreachable;
         return ctx.event(EventRecord::ConnectFailed { cookie, error });
-    }
+    };
     let from = local_port.unwrap_or(0);
     if !ctx.shared.access.permits(Direction::Out, Transport::Tcp, peer, from, ctx.now) {
         ctx.stats.policy_denied_out += 1;
         return ctx.event(EventRecord::ConnectFailed { cookie, error: ConnectError::Forbidden });
     }
     let (tick, ticks) = (ctx.tick, &ctx.shared.ticks);
+    let addresses = Pair { local, remote: peer.addr };
+    let pair = ctx.pair_of(addresses);
+    let pairs = &*ctx.pairs;
     let in_use = |group, hash, port| {
-        let flow = FlowKey::new(peer, port);
+        let flow = FlowKey::new(pairs.known(group, pair), peer.port, port);
         group_mut(groups, group).is_none_or(|group| {
             group.half_open.find(hash, flow).is_some()
                 || group
@@ -199,13 +204,14 @@ fn connect(
         })
     };
     let chosen = match local_port {
-        Some(port) => connect::given_port(ctx.shared, peer, port, in_use),
-        None => connect::choose_port(ctx.shared, core, peer, ports, in_use),
+        Some(port) => connect::given_port(ctx.shared, addresses, peer.port, port, in_use),
+        None => connect::choose_port(ctx.shared, core, addresses, peer.port, ports, in_use),
     };
     match chosen {
         Some((port, hash)) => {
             if let Some(group) = group_mut(groups, Shared::group_of(hash)) {
-                connect::open(group, hash, port, peer, cookie, ctx);
+                let pair = ctx.pairs.known(group.index, pair);
+                connect::open(group, hash, FlowKey::new(pair, peer.port, port), cookie, ctx);
             }
         }
         None => {

@@ -7,16 +7,20 @@
 use core::ops::Range;
 
 use mem::Mbuf;
+use wire::established::{V4, V6, Version};
+use wire::icmpv6::{Icmpv6Repr, Icmpv6View};
 use wire::ipv4::ECN_CE;
+use wire::ipv6::{Ipv6View, solicited_node};
 use wire::{
-    ESTABLISHED_HEADERS_LEN, Endpoint, EstablishedHeaders, EstablishedView, EtherType,
-    EthernetRepr, EthernetView, FlowKey, IcmpRepr, IcmpView, Ipv4Addr, Ipv4View, Protocol,
-    QuotedTcp, SackBlocks, TcpFlags, TcpOptions, TcpView, UnreachableCode, WireError,
+    Address, Endpoint, EstablishedHeaders, EstablishedView, EtherType, EthernetRepr, EthernetView,
+    FlowKey, IcmpRepr, IcmpView, Ipv4View, PairId, Protocol, QuotedTcp, SackBlocks, TcpFlags,
+    TcpOptions, TcpView, Toeplitz, UnreachableCode, WireError,
 };
 
-use crate::context::LINK_AND_IP;
 use crate::group_set::GroupSet;
-use crate::shared::Shared;
+use crate::icmp::Undelivered;
+use crate::pairs::{Pair, Pairs};
+use crate::shared::{First, Shared};
 use crate::stats::StackStats;
 use crate::tcp::fields::{Segment, SynOptions};
 use crate::tcp::too_big::Message;
@@ -24,21 +28,23 @@ use crate::tcp::too_big::Message;
 /// What the first pass found in a frame.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Parsed {
-    /// A frame of the form that established connections send, whole, with its hash and the slot that
+    /// An IPv4 frame of the form that established connections send, whole, with its hash and the slot that
     /// is, most likely, its connection's.
     Established { hash: u32, slot: Option<u32> },
+    /// An IPv6 one.
+    EstablishedV6 { hash: u32, slot: Option<u32> },
     /// Any other TCP segment for us; the mbuf is cut to its payload.
     Tcp { segment: Segment },
     /// An ARP packet.
     Arp,
     /// An ICMP message or a datagram for us: transport bytes begin at this offset.
-    Icmp { at: u16, len: u16, src: Ipv4Addr },
+    Icmp { at: u16, len: u16, pair: Pair },
     /// As above.
-    Udp { at: u16, len: u16, src: Ipv4Addr },
+    Udp { at: u16, len: u16, pair: Pair },
     /// A router's message about a segment of ours.
     TooBig(Message),
     /// A packet of a protocol that we do not speak.
-    UnknownProtocol { src: Ipv4Addr },
+    Unknown { why: Undelivered, pair: Pair },
     /// A TCP segment of a flow group that is not here, or a message about one.
     Elsewhere(Away),
     /// Nothing for us; counted.
@@ -54,25 +60,55 @@ pub struct Away {
     pub group: u16,
 }
 
-/// The usual frame, checked: its hash. Whatever is wrong with another one is for
+/// The usual IPv4 frame, checked: its hash. Whatever is wrong with another one is for
 /// [`parse_any`] to find out and count.
+// What is the same for all frames of a batch comes by value: the loop has it at hand.
 #[inline(always)]
-pub(crate) fn parse_established(frame: &[u8], verified: bool, shared: &Shared) -> Option<u32> {
-    let view = EstablishedView::parse(frame)?;
-    let headers = view.headers();
-    if !view.is_for(shared.config.mac, shared.config.address)
-        || headers.flags().contains(TcpFlags::SYN)
-        || !(verified || view.verify_checksums())
-    {
-        return None;
-    }
-    Some(shared.hash_of(headers.flow()))
+pub(crate) fn parse_established_v4(
+    frame: &[u8],
+    verified: bool,
+    first: First,
+    toeplitz: &Toeplitz,
+) -> Option<u32> {
+    let flow = checked::<V4>(frame, first, verified)?.headers().flow();
+    // Of a source that no host has, `segment::arrive` finds out: no connection has it.
+    Some(toeplitz.hash_v4_of(first.hash, flow.pair().as_v4(), flow.ports()))
 }
 
-/// The segment in a frame that [`parse_established`] took.
+/// The same of an IPv6 frame. `last` is the source of the last one, and what it contributed to the hash: those of a batch
+/// are mostly of few hosts, and sixteen bytes are looked up one by one.
+#[inline(never)]
+pub(crate) fn parse_established_v6(
+    frame: &[u8],
+    verified: bool,
+    shared: &Shared,
+    last: &mut (Address, u32),
+) -> Option<u32> {
+    let view = checked::<V6>(frame, shared.firsts[1], verified)?;
+    let (flow, (remote, _)) = (view.headers().flow(), view.addresses());
+    if last.0 != remote {
+        *last = (remote, shared.toeplitz.source_v6(remote.octets().into()));
+    }
+    Some(shared.firsts[1].hash ^ last.1 ^ shared.toeplitz.ports_v6(flow.ports()))
+}
+
 #[inline(always)]
-pub(crate) fn established_segment(frame: &[u8], hash: u32) -> Option<Segment> {
-    let headers = EstablishedHeaders::of(frame)?;
+fn checked<'a, V: Version>(
+    frame: &'a [u8],
+    first: First,
+    verified: bool,
+) -> Option<EstablishedView<'a, V>> {
+    let view = EstablishedView::<V>::parse(frame)?;
+    let is_taken = view.is_for(first.mac, first.address)
+        && !view.headers().flags().contains(TcpFlags::SYN)
+        && (verified || view.verify_checksums());
+    is_taken.then_some(view)
+}
+
+/// The segment in a frame that one of these took. Of an IPv6 frame, with the ports of its connection and no pair.
+#[inline(always)]
+pub(crate) fn established_segment<V: Version>(frame: &[u8], hash: u32) -> Option<Segment> {
+    let headers = EstablishedHeaders::of::<V>(frame)?;
     Some(Segment {
         hash,
         flow: headers.flow(),
@@ -88,136 +124,244 @@ pub(crate) fn established_segment(frame: &[u8], hash: u32) -> Option<Segment> {
     })
 }
 
+/// The hosts that such a frame is from and for.
+#[inline(always)]
+pub(crate) fn established_pair<V: Version>(frame: &[u8]) -> Option<Pair> {
+    let (remote, local) = EstablishedHeaders::addresses::<V>(frame)?;
+    Some(Pair { local, remote })
+}
+
 /// Leaves the payload of the frame whose segment [`established_segment`] read.
 #[inline(always)]
-pub(crate) fn cut_to_payload(mbuf: &mut Mbuf, segment: &Segment) {
-    mbuf.advance(ESTABLISHED_HEADERS_LEN);
+pub(crate) fn cut_to_payload<V: Version>(mbuf: &mut Mbuf, segment: &Segment) {
+    mbuf.advance(V::HEADERS_LEN);
     mbuf.truncate(segment.payload_len as usize);
 }
 
-/// Any frame. A function of its own with all of its parts, off the usual way.
-#[inline(never)]
-pub(crate) fn parse_any(
-    mbuf: &mut Mbuf,
-    here: GroupSet,
-    verified: bool,
-    shared: &Shared,
-    stats: &mut StackStats,
-) -> Parsed {
-    match parse_link(mbuf, here, verified, shared, stats) {
-        Ok(parsed) => parsed,
-        Err(WireError::Checksum) => {
-            stats.bad_checksum += 1;
-            Parsed::Drop
-        }
-        Err(_) => {
-            stats.malformed += 1;
-            Parsed::Drop
-        }
-    }
+/// What a frame is looked at with.
+pub(crate) struct Parser<'a> {
+    /// The flow groups that are here.
+    pub here: GroupSet,
+    /// Checksums need not be verified.
+    pub verified: bool,
+    pub shared: &'a Shared,
+    pub pairs: &'a mut Pairs,
+    pub stats: &'a mut StackStats,
 }
 
-#[inline(always)]
-fn parse_link(
-    mbuf: &mut Mbuf,
-    here: GroupSet,
-    verified: bool,
-    shared: &Shared,
-    stats: &mut StackStats,
-) -> Result<Parsed, WireError> {
-    let link = EthernetView::parse(mbuf.bytes())?;
-    let ours = link.dst() == shared.config.mac;
-    match link.ethertype() {
-        EtherType::IPV4 if ours => {}
-        EtherType::ARP if ours || link.dst().is_broadcast() => return Ok(Parsed::Arp),
-        _ => {
-            stats.not_for_us += 1;
-            return Ok(Parsed::Drop);
-        }
-    }
-    let ip = Ipv4View::parse(link.payload())?;
-    if !verified && !ip.verify_checksum() {
-        return Err(WireError::Checksum);
-    }
-    let src = ip.src();
-    if ip.dst() != shared.config.address || is_martian(src, shared) {
-        stats.not_for_us += 1;
-        return Ok(Parsed::Drop);
-    }
-    // RFC 7126 §4.3: a route of the sender's choice is dropped, as is what it brings.
-    if ip.is_source_routed() {
-        return Err(WireError::Malformed);
-    }
-    if ip.is_fragment() {
-        stats.fragments += 1;
-        return Ok(Parsed::Drop);
-    }
-    let at = (EthernetRepr::HEADER_LEN + ip.header_len()) as u16;
-    let (len, is_marked) = (ip.payload().len() as u16, ip.ecn() == ECN_CE);
-    match ip.protocol() {
-        Protocol::TCP => {
-            let bytes = usize::from(at)..usize::from(at) + usize::from(len);
-            parse_tcp(mbuf, bytes, (src, is_marked), here, verified, shared)
-        }
-        Protocol::UDP => Ok(Parsed::Udp { at, len, src }),
-        Protocol::ICMP => {
-            Ok(too_big(ip.payload(), here, shared).unwrap_or(Parsed::Icmp { at, len, src }))
-        }
-        _ => Ok(Parsed::UnknownProtocol { src }),
-    }
-}
-
-/// A router's message that a segment of ours was too big (RFC 1191 §4). The device steers it by the router's address; it
-/// belongs to the flow group of the connection.
-#[cold]
-fn too_big(message: &[u8], here: GroupSet, shared: &Shared) -> Option<Parsed> {
-    const CODE: UnreachableCode = UnreachableCode::FRAGMENTATION_NEEDED;
-    // `icmp::arrive` counts what is wrong with any other.
-    let view = IcmpView::parse(message).ok()?;
-    let IcmpRepr::DestUnreachable { code: CODE, next_hop_mtu } = view.repr() else { return None };
-    let quoted = QuotedTcp::parse(view.data())?;
-    if quoted.src.addr != shared.config.address {
-        return None;
-    }
-    let flow = FlowKey::new(quoted.dst, quoted.src.port);
-    let hash = shared.hash_of(flow);
-    let group = Shared::group_of(hash);
-    Some(match here.has(group) {
-        true => Parsed::TooBig(Message { hash, flow, seq: quoted.seq, mtu: next_hop_mtu }),
-        false => Parsed::Elsewhere(Away { home: shared.home_of(group), group }),
-    })
-}
-
-/// Sources that no honest packet has (RFC 1122 §3.2.1.3).
-#[inline]
-pub(crate) fn is_martian(src: Ipv4Addr, shared: &Shared) -> bool {
-    src == shared.config.address
-        || src.is_multicast()
-        || src.is_broadcast()
-        || src.is_unspecified()
-        || src.is_loopback()
-}
-
-#[inline(always)]
-fn parse_tcp(
-    mbuf: &mut Mbuf,
+/// A packet's transport header and what is behind it, and what the IP header says of it.
+struct Transport {
+    /// Where they stand in the frame.
     bytes: Range<usize>,
-    (src, is_marked): (Ipv4Addr, bool),
-    here: GroupSet,
-    verified: bool,
-    shared: &Shared,
-) -> Result<Parsed, WireError> {
-    let (at, len) = (bytes.start, bytes.len());
-    let tcp = TcpView::parse(&mbuf.bytes()[bytes])?;
-    if !verified && !tcp.verify_checksum(src, shared.config.address) {
-        return Err(WireError::Checksum);
+    protocol: Protocol,
+    pair: Pair,
+    /// A router has marked the packet (CE, RFC 3168 §5).
+    is_marked: bool,
+    /// Where the packet names the protocol, in bytes from its begin.
+    named_at: u16,
+}
+
+impl Parser<'_> {
+    /// Any frame. A function of its own with all of its parts, off the usual way.
+    #[inline(never)]
+    pub fn parse_any(&mut self, mbuf: &mut Mbuf) -> Parsed {
+        match self.parse_link(mbuf) {
+            Ok(parsed) => parsed,
+            Err(WireError::Checksum) => {
+                self.stats.bad_checksum += 1;
+                Parsed::Drop
+            }
+            Err(_) => {
+                self.stats.malformed += 1;
+                Parsed::Drop
+            }
+        }
     }
-    let flow = FlowKey::new(Endpoint::new(src, tcp.src_port()), tcp.dst_port());
-    let hash = shared.hash_of(flow);
-    let group = Shared::group_of(hash);
-    if !here.has(group) {
-        return Ok(Parsed::Elsewhere(Away { home: shared.home_of(group), group }));
+
+    /// Where the packets of a hash belong, if not here.
+    fn away(&self, hash: u32) -> Option<Away> {
+        let group = Shared::group_of(hash);
+        (!self.here.has(group)).then(|| Away { home: self.shared.home_of(group), group })
     }
+
+    /// A frame of the usual form over IPv6.
+    pub fn established_v6(&self, hash: u32) -> Parsed {
+        match self.away(hash) {
+            None => Parsed::EstablishedV6 { hash, slot: None },
+            Some(away) => Parsed::Elsewhere(away),
+        }
+    }
+
+    fn parse_link(&mut self, mbuf: &mut Mbuf) -> Result<Parsed, WireError> {
+        let link = EthernetView::parse(mbuf.bytes())?;
+        let ours = link.dst() == self.shared.config.mac;
+        let transport = match link.ethertype() {
+            EtherType::IPV4 if ours => self.parse_v4(link.payload())?,
+            EtherType::IPV6 if ours || link.dst().is_multicast() => {
+                self.parse_v6(link.payload(), ours)?
+            }
+            EtherType::ARP if ours || link.dst().is_broadcast() => return Ok(Parsed::Arp),
+            _ => {
+                self.stats.not_for_us += 1;
+                None
+            }
+        };
+        let Some(transport) = transport else { return Ok(Parsed::Drop) };
+        let (at, len) = (transport.bytes.start as u16, transport.bytes.len() as u16);
+        let pair = transport.pair;
+        match (transport.protocol, pair.remote.is_ipv4()) {
+            (Protocol::TCP, _) => self.parse_tcp(mbuf, &transport),
+            (Protocol::UDP, _) => Ok(Parsed::Udp { at, len, pair }),
+            (Protocol::ICMP, true) | (Protocol::ICMPV6, false) => {
+                let message = mbuf.bytes().get(transport.bytes).unwrap_or(&[]);
+                Ok(self.too_big(message, pair).unwrap_or(Parsed::Icmp { at, len, pair }))
+            }
+            // No more headers, and nothing behind them (RFC 8200 §4.7).
+            (Protocol::NO_NEXT, false) => {
+                self.stats.not_for_us += 1;
+                Ok(Parsed::Drop)
+            }
+            _ => {
+                let why = Undelivered::Protocol { at: transport.named_at };
+                Ok(Parsed::Unknown { why, pair })
+            }
+        }
+    }
+
+    fn parse_v4(&mut self, packet: &[u8]) -> Result<Option<Transport>, WireError> {
+        let ip = Ipv4View::parse(packet)?;
+        if !self.verified && !ip.verify_checksum() {
+            return Err(WireError::Checksum);
+        }
+        let pair = Pair { local: ip.dst().into(), remote: ip.src().into() };
+        if !self.is_for_us(pair) {
+            return Ok(None);
+        }
+        // RFC 7126 §4.3: a route of the sender's choice is dropped, as is what it brings.
+        if ip.is_source_routed() {
+            return Err(WireError::Malformed);
+        }
+        if ip.is_fragment() {
+            self.stats.fragments += 1;
+            return Ok(None);
+        }
+        let at = EthernetRepr::HEADER_LEN + ip.header_len();
+        Ok(Some(Transport {
+            bytes: at..at + ip.payload().len(),
+            protocol: ip.protocol(),
+            pair,
+            is_marked: ip.ecn() == ECN_CE,
+            named_at: 9,
+        }))
+    }
+
+    /// `ours`: the frame is for our link address alone.
+    fn parse_v6(&mut self, packet: &[u8], ours: bool) -> Result<Option<Transport>, WireError> {
+        let ip = Ipv6View::parse(packet)?;
+        let pair = Pair { local: ip.dst().into(), remote: ip.src().into() };
+        // An address that maps an IPv4 address is none that a packet has: it would be taken for that.
+        if pair.local.is_ipv4() || pair.remote.is_ipv4() {
+            self.stats.not_for_us += 1;
+            return Ok(None);
+        }
+        let is_taken = self.is_asked_for(&ip) || ours && self.is_for_us(pair);
+        if !is_taken {
+            self.stats.not_for_us += u64::from(!ours);
+            return Ok(None);
+        }
+        if ip.fragment().is_some() {
+            self.stats.fragments += 1;
+            return Ok(None);
+        }
+        let at = EthernetRepr::HEADER_LEN + ip.header_len();
+        Ok(Some(Transport {
+            bytes: at..at + ip.payload().len(),
+            protocol: ip.protocol(),
+            pair,
+            is_marked: ip.ecn() == ECN_CE,
+            named_at: ip.protocol_at(),
+        }))
+    }
+
+    /// Whether a packet is for a group of hosts that may have an address of ours: they are asked for its link address
+    /// (RFC 4861 §7.2.1).
+    fn is_asked_for(&self, ip: &Ipv6View<'_>) -> bool {
+        let own = self.shared.config.addresses.iter().filter_map(|own| own.address.v6());
+        ip.protocol() == Protocol::ICMPV6
+            && own.into_iter().any(|own| solicited_node(own) == ip.dst())
+    }
+
+    /// Whether a packet is for one of our addresses, from one that a host can have (RFC 1122 §3.2.1.3); counted where not.
+    fn is_for_us(&mut self, Pair { local, remote }: Pair) -> bool {
+        let config = &self.shared.config;
+        let is_for_us = config.is_own(local) && !config.is_own(remote) && !remote.is_martian();
+        self.stats.not_for_us += u64::from(!is_for_us);
+        is_for_us
+    }
+
+    /// A router's message that a segment of ours was too big (RFC 1191 §4, RFC 8201 §4). The device steers it by the
+    /// router's address; it belongs to the flow group of the connection.
+    #[cold]
+    fn too_big(&mut self, message: &[u8], pair: Pair) -> Option<Parsed> {
+        const CODE: UnreachableCode = UnreachableCode::FRAGMENTATION_NEEDED;
+        // `icmp::arrive` counts what is wrong with any other.
+        let (quoted, mtu) = match pair.remote.is_ipv4() {
+            true => {
+                let view = IcmpView::parse(message).ok()?;
+                let IcmpRepr::DestUnreachable { code: CODE, next_hop_mtu } = view.repr() else {
+                    return None;
+                };
+                (QuotedTcp::parse(view.data())?, next_hop_mtu)
+            }
+            false => {
+                let [src, dst] = [pair.remote, pair.local].map(|end| end.octets().into());
+                let view = Icmpv6View::parse(message, src, dst).ok()?;
+                let Icmpv6Repr::PacketTooBig { mtu } = view.repr() else { return None };
+                (QuotedTcp::parse(view.data())?, mtu.min(u16::MAX.into()) as u16)
+            }
+        };
+        let QuotedTcp { src: local, dst: remote, seq } = quoted;
+        if local.addr != pair.local {
+            return None;
+        }
+        let hash = self.shared.flow_hash(local, remote);
+        if let Some(away) = self.away(hash) {
+            return Some(Parsed::Elsewhere(away));
+        }
+        let pair = self.pair_of(Pair { local: local.addr, remote: remote.addr });
+        let flow = FlowKey::new(pair, remote.port, local.port);
+        Some(Parsed::TooBig(Message { hash, flow, seq, mtu }))
+    }
+
+    fn pair_of(&mut self, pair: Pair) -> PairId {
+        self.pairs.of(pair, self.shared)
+    }
+
+    fn parse_tcp(&mut self, mbuf: &mut Mbuf, transport: &Transport) -> Result<Parsed, WireError> {
+        let Transport { bytes, pair, is_marked, .. } = transport;
+        let (at, len) = (bytes.start, bytes.len());
+        let tcp = TcpView::parse(mbuf.bytes().get(bytes.clone()).unwrap_or(&[]))?;
+        if !self.verified && !tcp.verify_checksum(pair.remote, pair.local) {
+            return Err(WireError::Checksum);
+        }
+        let local = Endpoint::new(pair.local, tcp.dst_port());
+        let hash = self.shared.flow_hash(local, Endpoint::new(pair.remote, tcp.src_port()));
+        if let Some(away) = self.away(hash) {
+            return Ok(Parsed::Elsewhere(away));
+        }
+        let flow = FlowKey::new(self.pair_of(*pair), tcp.src_port(), tcp.dst_port());
+        let (segment, header_len) = segment_of(&tcp, hash, flow, *is_marked);
+        // Data on a SYN is not kept (RFC 9293 §3.10.7.2 allows to), and comes again after it.
+        let is_syn = segment.flags.contains(TcpFlags::SYN);
+        mbuf.advance(at + header_len);
+        mbuf.truncate(if is_syn { 0 } else { len - header_len });
+        Ok(Parsed::Tcp { segment })
+    }
+}
+
+/// What a TCP header says, and its length.
+#[inline(always)]
+fn segment_of(tcp: &TcpView<'_>, hash: u32, flow: FlowKey, is_marked: bool) -> (Segment, usize) {
     let flags = tcp.flags();
     let no_blocks = SackBlocks::EMPTY;
     let (timestamp, syn, sack_blocks) = match tcp.aligned_timestamp() {
@@ -229,7 +373,6 @@ fn parse_tcp(
             (timestamp, SynOptions { mss, window_scale, sack_permitted }, sack_blocks)
         }
     };
-    let header_len = tcp.header_len();
     let segment = Segment {
         hash,
         flow,
@@ -237,22 +380,11 @@ fn parse_tcp(
         ack: tcp.ack(),
         flags,
         window: tcp.window(),
-        payload_len: (len - header_len) as u32,
+        payload_len: tcp.payload().len() as u32,
         is_marked,
         timestamp,
         syn,
         sack_blocks,
     };
-    // Data on a SYN is not kept (RFC 9293 §3.10.7.2 allows to), and comes again after it.
-    let payload_len = if flags.contains(TcpFlags::SYN) { 0 } else { len - header_len };
-    mbuf.advance(at + header_len);
-    mbuf.truncate(payload_len);
-    Ok(Parsed::Tcp { segment })
-}
-
-/// Cuts a frame to its IP packet's first bytes, as an ICMP error quotes them: the header and eight
-/// bytes (RFC 792).
-pub(crate) fn quotation(frame: &[u8]) -> &[u8] {
-    let end = frame.len().min(LINK_AND_IP + 40 + 8);
-    frame.get(EthernetRepr::HEADER_LEN..end).unwrap_or(&[])
+    (segment, tcp.header_len())
 }

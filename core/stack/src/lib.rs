@@ -17,8 +17,8 @@
 //! A flow group moves from stack to stack as one value (IX §4.5): [`Stack::seal`], [`Stack::pack`] and
 //! [`Stack::take_in`].
 //!
-//! IPv4, ARP, ICMP, UDP and TCP; each mechanism has its file. Not implemented: IPv6, fragments,
-//! path MTU discovery for UDP, accurate ECN.
+//! IPv4 with ARP and ICMP, IPv6 with neighbour discovery and ICMPv6, UDP and TCP; each mechanism has its file. Not
+//! implemented: fragments, path MTU discovery for UDP, accurate ECN.
 #![no_std]
 extern crate alloc;
 
@@ -33,7 +33,10 @@ mod group_set;
 mod groups;
 mod icmp;
 mod input;
+mod link_message;
+mod nd;
 pub mod neighbors;
+mod pairs;
 pub mod policy;
 pub mod shared;
 mod stack;
@@ -44,7 +47,7 @@ mod udp;
 mod unsafe_packed;
 pub mod wheel;
 
-pub use config::{Ecn, Keepalive, RssKey, StackConfig};
+pub use config::{Ecn, Keepalive, Route, RssKey, StackConfig};
 pub use elsewhere::Elsewhere;
 pub use group_set::GroupSet;
 pub use policy::{Direction, NetworkPolicy, Rule, Transport};

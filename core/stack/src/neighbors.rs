@@ -1,4 +1,4 @@
-//! The neighbour (ARP) table, shared by all elastic threads (IX §4.4).
+//! The table of neighbours, as ARP and neighbour discovery find them, shared by all elastic threads (IX §4.4).
 //!
 //! Reads are on the path of every packet sent, writes are rare. Each entry is a sequence lock made
 //! of atomics: a reader that meets a writer sees an odd or a changed sequence number and reports a
@@ -10,7 +10,8 @@ use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering, fence};
 use alloc::boxed::Box;
 use clock::Instant;
 use core::time::Duration;
-use wire::{Ipv4Addr, MacAddr};
+use siphasher::sip::SipHasher24;
+use wire::{Address, MacAddr};
 
 /// Entries of the table.
 pub const NEIGHBORS: usize = 1024;
@@ -25,9 +26,25 @@ const FIXED: Instant = Instant::from_nanos(u64::MAX);
 #[derive(Debug, Default)]
 struct Entry {
     sequence: AtomicU32,
-    address: AtomicU32,
+    /// The halves of the address.
+    address: [AtomicU64; 2],
     mac: AtomicU64,
     learned_ns: AtomicU64,
+}
+
+/// An address as two words.
+fn halves(address: Address) -> [u64; 2] {
+    let bits = u128::from_be_bytes(address.octets());
+    [(bits >> 64) as u64, bits as u64]
+}
+
+impl Entry {
+    /// Whether this address stands here. While somebody writes it may be of a mixture.
+    #[inline]
+    fn is_of(&self, address: Address) -> bool {
+        let stored = self.address.each_ref().map(|half| half.load(Ordering::Relaxed));
+        stored == halves(address)
+    }
 }
 
 /// What the table knows of an address.
@@ -47,31 +64,37 @@ pub struct NeighborTable {
     entries: Box<[Entry]>,
     writing: AtomicBool,
     /// Mixed into the place of an address, so that a peer cannot aim at another's entry.
-    secret: u32,
+    secret: [u8; 16],
 }
 
 impl NeighborTable {
     /// An empty table; `secret` is drawn by the caller.
-    pub fn new(secret: u32) -> Self {
+    pub fn new(secret: [u8; 16]) -> Self {
         let entries = (0..NEIGHBORS).map(|_| Entry::default()).collect();
         Self { entries, writing: AtomicBool::new(false), secret }
     }
 
     #[inline]
-    fn places(&self, address: u32) -> impl Iterator<Item = &Entry> {
-        let hash = (address ^ self.secret).wrapping_mul(0x9e37_79b1);
+    fn places(&self, address: Address) -> impl Iterator<Item = &Entry> {
+        let hash = match address.v4() {
+            // A network is small, and who is in it chooses few of its addresses.
+            Some(v4) => {
+                let [a, b, c, d, ..] = self.secret;
+                (v4.to_bits() ^ u32::from_ne_bytes([a, b, c, d])).wrapping_mul(0x9e37_79b1)
+            }
+            None => SipHasher24::new_with_key(&self.secret).hash(&address.octets()) as u32,
+        };
         let first = (hash >> 22) as usize & (NEIGHBORS - 1) & !(WAYS - 1);
         self.entries[first..first + WAYS].iter()
     }
 
     /// Looks `address` up.
     #[inline]
-    pub fn lookup(&self, address: Ipv4Addr, now: Instant) -> Neighbor {
-        let address = address.to_bits();
+    pub fn lookup(&self, address: Address, now: Instant) -> Neighbor {
         for entry in self.places(address) {
             // Acquire: the fields are read after the sequence number.
             let before = entry.sequence.load(Ordering::Acquire);
-            if entry.address.load(Ordering::Relaxed) != address || before & 1 != 0 || before == 0 {
+            if !entry.is_of(address) || before & 1 != 0 || before == 0 {
                 continue;
             }
             let mac = entry.mac.load(Ordering::Relaxed);
@@ -93,22 +116,20 @@ impl NeighborTable {
     }
 
     /// Learns that `address` is at `mac` for good: what is learned later does not change it.
-    pub fn fix(&self, address: Ipv4Addr, mac: MacAddr) {
+    pub fn fix(&self, address: Address, mac: MacAddr) {
         self.learn(address, mac, FIXED);
     }
 
     /// Learns that `address` is at `mac`. Replaces the oldest of the places where it may stand.
     /// Without effect while another thread writes, and where the neighbour is fixed.
-    pub fn learn(&self, address: Ipv4Addr, mac: MacAddr, now: Instant) {
-        let address = address.to_bits();
+    pub fn learn(&self, address: Address, mac: MacAddr, now: Instant) {
         if self.writing.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err()
         {
             return;
         }
-        let known = self.places(address).find(|entry| {
-            entry.address.load(Ordering::Relaxed) == address
-                && entry.sequence.load(Ordering::Relaxed) != 0
-        });
+        let known = self
+            .places(address)
+            .find(|entry| entry.is_of(address) && entry.sequence.load(Ordering::Relaxed) != 0);
         let entry = known.or_else(|| {
             self.places(address).min_by_key(|entry| {
                 let used = entry.sequence.load(Ordering::Relaxed) != 0;
@@ -123,7 +144,9 @@ impl NeighborTable {
             entry.sequence.store(before.wrapping_add(1), Ordering::Relaxed);
             // The odd number is seen before any field changes.
             fence(Ordering::Release);
-            entry.address.store(address, Ordering::Relaxed);
+            for (stored, half) in entry.address.iter().zip(halves(address)) {
+                stored.store(half, Ordering::Relaxed);
+            }
             entry.mac.store(u64::from_be_bytes([0, 0, a, b, c, d, e, f]), Ordering::Relaxed);
             entry.learned_ns.store(now.as_nanos(), Ordering::Relaxed);
             // Even, and never the zero of an unused entry; after the fields.
@@ -137,13 +160,14 @@ impl NeighborTable {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use wire::{Ipv4Addr, Ipv6Addr};
 
     const NOW: Instant = Instant::from_millis(1);
 
     #[test]
     fn learns_ages_and_forgets() {
-        let table = NeighborTable::new(1);
-        let (ip, mac) = (Ipv4Addr::new(10, 0, 0, 1), MacAddr([2, 0, 0, 0, 0, 1]));
+        let table = NeighborTable::new([1; 16]);
+        let (ip, mac) = (Address::from(Ipv4Addr::new(10, 0, 0, 1)), MacAddr([2, 0, 0, 0, 0, 1]));
         assert_eq!(table.lookup(ip, NOW), Neighbor::Unknown);
         table.learn(ip, mac, NOW);
         assert_eq!(table.lookup(ip, NOW), Neighbor::Reachable(mac));
@@ -156,11 +180,11 @@ mod tests {
 
     #[test]
     fn a_fixed_neighbour_stays_what_it_is() {
-        let table = NeighborTable::new(7);
-        let (ip, mac) = (Ipv4Addr::new(10, 0, 0, 1), MacAddr([2, 0, 0, 0, 0, 1]));
+        let table = NeighborTable::new([7; 16]);
+        let (ip, mac) = (Address::from(Ipv4Addr::new(10, 0, 0, 1)), MacAddr([2, 0, 0, 0, 0, 1]));
         table.fix(ip, mac);
         for number in 0..if cfg!(miri) { 100 } else { 20_000u32 } {
-            let other = Ipv4Addr::from_bits(0x0a00_0000 + number);
+            let other = Ipv4Addr::from_bits(0x0a00_0000 + number).into();
             table.learn(other, MacAddr([6; 6]), NOW + Duration::from_secs(number.into()));
         }
         let later = NOW + Duration::from_secs(1 << 20);
@@ -170,9 +194,12 @@ mod tests {
     #[test]
     #[cfg_attr(miri, ignore = "more addresses than fit, nothing of it unsafe")]
     fn a_flood_of_addresses_is_bounded_and_keeps_the_newest() {
-        let table = NeighborTable::new(99);
+        let table = NeighborTable::new([99; 16]);
         for number in 0..100_000u32 {
-            let ip = Ipv4Addr::from_bits(0x0a00_0000 + number);
+            let ip = match number % 2 {
+                0 => Address::from(Ipv4Addr::from_bits(0x0a00_0000 + number)),
+                _ => Ipv6Addr::from_bits(0xfe80 << 112 | u128::from(number)).into(),
+            };
             table.learn(ip, MacAddr([2; 6]), NOW + Duration::from_nanos(number as u64));
             assert_eq!(
                 table.lookup(ip, NOW + Duration::from_nanos(number as u64)),
@@ -184,8 +211,8 @@ mod tests {
     #[test]
     fn readers_never_see_half_an_entry() {
         extern crate std;
-        let table = NeighborTable::new(5);
-        let ip = Ipv4Addr::new(10, 0, 0, 1);
+        let table = NeighborTable::new([5; 16]);
+        let ip = Address::from(Ipv4Addr::new(10, 0, 0, 1));
         table.learn(ip, MacAddr([0; 6]), NOW);
         std::thread::scope(|scope| {
             scope.spawn(|| {

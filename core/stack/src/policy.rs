@@ -19,7 +19,7 @@ use core::ops::RangeInclusive;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use clock::{Duration, Instant};
-use wire::{Endpoint, Ipv4Addr};
+use wire::{Address, Endpoint, Ipv4Addr, Prefix};
 
 use crate::tcp::isn::keyed_hash;
 
@@ -50,10 +50,8 @@ pub struct Rule {
     pub direction: Direction,
     /// The transport; `None`: both.
     pub transport: Option<Transport>,
-    /// The peers' network.
-    pub network: Ipv4Addr,
-    /// Bits of the network that count, at most 32.
-    pub prefix_bits: u8,
+    /// The peers' network; `None`: all peers, of both versions.
+    pub network: Option<Prefix>,
     /// Ports; see [`Direction`].
     pub ports: RangeInclusive<u16>,
 }
@@ -63,15 +61,12 @@ impl Rule {
         &self,
         direction: Direction,
         transport: Transport,
-        peer: Ipv4Addr,
+        peer: Address,
         port: u16,
     ) -> bool {
-        // A shift by all 32 bits leaves nothing that could differ.
-        let host_bits = 32 - u32::from(self.prefix_bits.min(32));
-        let differing = peer.to_bits() ^ self.network.to_bits();
         self.direction == direction
             && self.transport.is_none_or(|only| only == transport)
-            && differing.checked_shr(host_bits).unwrap_or(0) == 0
+            && self.network.is_none_or(|network| network.contains(peer))
             && self.ports.contains(&port)
     }
 }
@@ -201,7 +196,8 @@ struct AdmittedFlows {
 #[derive(Default)]
 #[repr(align(64))]
 struct FlowSet {
-    /// Peer's address, peer's port and own port; 0: none.
+    /// A keyed hash of the peer's address and port and of the own port, of 64 bits: which two flows share is not for
+    /// senders to choose. 0: none.
     flows: [AtomicU64; WAYS],
     /// When the latest datagram of the flow was noted, in nanoseconds.
     noted_ns: [AtomicU64; WAYS],
@@ -218,11 +214,9 @@ impl AdmittedFlows {
     /// The word of a flow, and the set in which it belongs. The hash is keyed: a stranger cannot choose peers that
     /// share one set.
     fn place(&self, peer: Endpoint, local_port: u16) -> (u64, &FlowSet) {
-        let local = Endpoint::new(Ipv4Addr::UNSPECIFIED, local_port);
+        let local = Endpoint::v4(Ipv4Addr::UNSPECIFIED, local_port);
         let hash = keyed_hash(&self.key, local, peer);
-        let address = u64::from(peer.addr.to_bits());
-        let word = address << 32 | u64::from(peer.port) << 16 | u64::from(local_port);
-        (word, &self.sets[hash as usize % SETS])
+        (hash.max(1), &self.sets[hash as usize % SETS])
     }
 
     fn note(&self, peer: Endpoint, local_port: u16, now: Instant) {
@@ -256,12 +250,12 @@ mod tests {
 
     use super::*;
 
-    const PEER: Endpoint = Endpoint::new(Ipv4Addr::new(10, 1, 2, 3), 80);
+    const PEER: Endpoint = Endpoint::v4(Ipv4Addr::new(10, 1, 2, 3), 80);
     const NOW: Instant = Instant::from_micros(5_000_000);
 
     fn rule(allow: bool, direction: Direction, bits: u8, ports: RangeInclusive<u16>) -> Rule {
-        let network = Ipv4Addr::new(10, 1, 0, 0);
-        Rule { allow, direction, transport: None, network, prefix_bits: bits, ports }
+        let network = Some(Prefix::new(Ipv4Addr::new(10, 1, 0, 0).into(), bits));
+        Rule { allow, direction, transport: None, network, ports }
     }
 
     fn access(policy: NetworkPolicy) -> Access {
@@ -282,6 +276,11 @@ mod tests {
         assert!(!connects(Endpoint::new(PEER.addr, 81)), "last rule");
         assert!(!connects(Endpoint::new(Ipv4Addr::new(11, 1, 2, 3), 80)), "last rule");
         assert!(policy.allows(Direction::In, Transport::Tcp, PEER, 7), "no rule about `in`");
+        let v6: Endpoint = "[2001:db8::1]:80".parse().expect("an endpoint");
+        assert!(connects(v6), "no rule about IPv6");
+        let mut policy = policy;
+        policy.rules.push(Rule { network: None, ..rule(false, Direction::Out, 0, 0..=u16::MAX) });
+        assert!(!policy.allows(Direction::Out, Transport::Tcp, v6, 7), "a rule about all");
     }
 
     #[test]

@@ -5,7 +5,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU8, Ordering};
 
-use wire::{FlowKey, Ipv4Addr, Ipv4Repr, Protocol, Toeplitz};
+use wire::{Address, Endpoint, Ipv4Addr, MacAddr, Toeplitz};
 
 use crate::config::StackConfig;
 use crate::neighbors::NeighborTable;
@@ -24,9 +24,9 @@ pub struct Secrets {
     pub rss_key: [u8; 40],
     /// Key of the initial sequence numbers (RFC 6528).
     pub isn_key: [u8; 16],
-    /// Key of the order of ephemeral ports (RFC 6056 §3.3.3).
+    /// Key of the order of ephemeral ports (RFC 6056 §3.3.3), and of the hashes of tables whose keys strangers choose.
     pub port_key: [u8; 16],
-    /// Offset of TCP timestamps, and of the neighbour table's hash.
+    /// Offset of TCP timestamps.
     pub offset: u32,
 }
 
@@ -39,10 +39,44 @@ pub struct Secrets {
 /// ([`Stack::close`](crate::Stack::close)) or flow group ([`PackedGroup::discard`](crate::PackedGroup::discard)) stay
 /// written down: their peers were not told.
 pub trait PeerRegister: Send + Sync + core::fmt::Debug {
-    /// A connection with these ends begins.
-    fn opened(&self, group: u16, slot: u32, flow: FlowKey);
+    /// A connection begins, between our `local_port` and this peer.
+    fn opened(&self, group: u16, slot: u32, remote: Endpoint, local_port: u16);
     /// It has ended.
     fn closed(&self, group: u16, slot: u32);
+}
+
+/// The first of our addresses of a version, which the short way knows.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct First {
+    /// Our link address; where there is no such address, one that no frame is for.
+    pub mac: MacAddr,
+    pub address: Address,
+    /// What the address contributes to a flow's hash.
+    pub hash: u32,
+}
+
+impl First {
+    fn of(config: &StackConfig, toeplitz: &Toeplitz, is_v4: bool) -> Self {
+        let mut own = config.addresses.iter().map(|own| own.address);
+        match own.find(|own| own.is_ipv4() == is_v4) {
+            Some(address) => {
+                Self { mac: config.mac, address, hash: destination(toeplitz, address) }
+            }
+            None => {
+                let address = Address::of_v4(Ipv4Addr::UNSPECIFIED);
+                Self { mac: MacAddr([0; 6]), address, hash: 0 }
+            }
+        }
+    }
+}
+
+/// What a destination address contributes to a flow's hash.
+fn destination(toeplitz: &Toeplitz, address: Address) -> u32 {
+    match (address.v4(), address.v6()) {
+        (Some(v4), _) => toeplitz.destination(v4),
+        (_, Some(v6)) => toeplitz.destination_v6(v6),
+        _ => 0,
+    }
 }
 
 /// See the module's comment.
@@ -51,9 +85,9 @@ pub struct Shared {
     pub config: StackConfig,
     /// Link addresses of neighbours.
     pub neighbors: NeighborTable,
-    toeplitz: Box<Toeplitz>,
-    /// What our own address contributes to every flow's hash.
-    hash_of_address: u32,
+    pub(crate) toeplitz: Box<Toeplitz>,
+    /// What is fixed about packets for the first IPv4, and the first IPv6 address.
+    pub(crate) firsts: [First; 2],
     pub(crate) access: Access,
     pub(crate) isn: IsnSecret,
     pub(crate) port_key: [u8; 16],
@@ -76,11 +110,11 @@ impl Shared {
         let home = core::array::from_fn(|group| AtomicU8::new((group % cores) as u8));
         let key = config.rss_key.map_or(secrets.rss_key, |key| key.0);
         let toeplitz = Box::new(Toeplitz::new(&key));
-        let neighbors = NeighborTable::new(secrets.offset.rotate_left(16));
+        let neighbors = NeighborTable::new(secrets.port_key);
         config.neighbors.iter().for_each(|&(address, mac)| neighbors.fix(address, mac));
         Self {
             neighbors,
-            hash_of_address: toeplitz.destination(config.address),
+            firsts: [true, false].map(|is_v4| First::of(&config, &toeplitz, is_v4)),
             toeplitz,
             access: Access::new(config.policy.clone(), secrets.port_key),
             isn: IsnSecret::new(secrets.isn_key),
@@ -106,35 +140,41 @@ impl Shared {
         self.register.as_deref()
     }
 
-    /// The RSS hash of a received packet: `remote` is its source.
+    /// The RSS hash of a packet that `local` receives from `remote`, which have one version.
+    pub fn flow_hash(&self, local: Endpoint, remote: Endpoint) -> u32 {
+        let is_v4 = remote.addr.is_ipv4();
+        self.addresses_hash(local.addr, remote.addr)
+            ^ self.ports_hash(is_v4, remote.port, local.port)
+    }
+
+    /// The same for the first IPv4 address.
     #[inline]
-    pub fn flow_hash(&self, remote: Ipv4Addr, remote_port: u16, local_port: u16) -> u32 {
-        self.toeplitz.hash_v4_to(self.hash_of_address, remote, remote_port, local_port)
+    pub(crate) fn flow_hash_v4(&self, remote: Ipv4Addr, remote_port: u16, local_port: u16) -> u32 {
+        self.toeplitz.hash_v4_to(self.firsts[0].hash, remote, remote_port, local_port)
+    }
+
+    /// What two addresses contribute to it.
+    pub(crate) fn addresses_hash(&self, local: Address, remote: Address) -> u32 {
+        let destination = destination(&self.toeplitz, local);
+        match (remote.v4(), remote.v6()) {
+            (Some(v4), _) => self.toeplitz.hash_v4_to(destination, v4, 0, 0),
+            (_, Some(v6)) => self.toeplitz.hash_v6_to(destination, v6, 0, 0),
+            _ => destination,
+        }
+    }
+
+    /// What two ports contribute to it.
+    pub(crate) fn ports_hash(&self, is_v4: bool, remote_port: u16, local_port: u16) -> u32 {
+        match is_v4 {
+            true => self.toeplitz.hash_v4_to(0, Ipv4Addr::UNSPECIFIED, remote_port, local_port),
+            false => self.toeplitz.hash_v6_to(0, [0; 16].into(), remote_port, local_port),
+        }
     }
 
     /// The place in the configuration of a port that is listened on.
     #[inline]
     pub(crate) fn listener(&self, port: u16) -> Option<usize> {
         self.config.tcp_listen.iter().position(|&listening| listening == port)
-    }
-
-    /// The IP header of a packet of ours.
-    #[inline]
-    pub(crate) fn ip_header(
-        &self,
-        dst: Ipv4Addr,
-        protocol: Protocol,
-        payload_len: usize,
-    ) -> Ipv4Repr {
-        let StackConfig { address, ttl, dscp, .. } = self.config;
-        let plain = Ipv4Repr::new(address, dst, protocol, payload_len);
-        Ipv4Repr { ttl, dscp_ecn: dscp << 2, ..plain }
-    }
-
-    /// As [`flow_hash`](Self::flow_hash).
-    #[inline]
-    pub fn hash_of(&self, flow: FlowKey) -> u32 {
-        self.flow_hash(flow.remote_addr(), flow.remote_port(), flow.local_port())
     }
 
     /// The flow group of a hash: its low bits, as NICs index their indirection table.

@@ -8,14 +8,16 @@ use alloc::vec::Vec;
 use clock::Instant;
 use domain::{CallArray, CallRecord, EventArray, Handle, Held};
 use mem::{Mbuf, Pool, TxFrame};
-use wire::{Sum, UnreachableCode};
+use wire::established::{V4, V6};
+use wire::{Address, Sum};
 
 use crate::context::{Census, Context, Outbox, Shares};
 use crate::elsewhere::Elsewhere;
 use crate::execute::{self, Batch};
 use crate::group_set::GroupSet;
 use crate::groups::{self, Groups, group_mut};
-use crate::input::{Parsed, parse_any, parse_established};
+use crate::input::{Parsed, Parser, parse_established_v4, parse_established_v6};
+use crate::pairs::Pairs;
 use crate::shared::{FLOW_GROUPS, Shared};
 use crate::stats::StackStats;
 use crate::tcp::conn::Place;
@@ -50,6 +52,7 @@ pub struct Stack {
     sealed: Vec<Sealed>,
     out: Outbox,
     census: Census,
+    pairs: Pairs,
     stats: StackStats,
     /// TCP segments received of flow groups that have left, by group, while they were here.
     received_before: [u64; FLOW_GROUPS],
@@ -67,7 +70,7 @@ pub struct Stack {
 /// Makes the context and calls `$body` with it and the groups: they are borrowed apart.
 macro_rules! with_context {
     ($self:ident, $now:expr, $pool:expr, $events:expr, |$ctx:ident, $groups:ident| $body:expr) => {{
-        let Stack { shared, groups, out, census, stats, .. } = $self;
+        let Stack { shared, groups, out, census, pairs, stats, .. } = $self;
         let $groups = &mut **groups;
         let mut context = Context {
             now: $now,
@@ -79,6 +82,7 @@ macro_rules! with_context {
             out,
             stats,
             census,
+            pairs,
             plenty: false,
         };
         let $ctx = &mut context;
@@ -110,6 +114,7 @@ impl Stack {
         let verified = shared.config.rx_checksums_verified;
         Self {
             core,
+            pairs: Pairs::new(shared.port_key),
             shared,
             groups,
             here,
@@ -156,7 +161,9 @@ impl Stack {
         let groups = self.groups.iter().flatten();
         groups
             .map(|group| group.footprint())
-            .fold((0, self.out.wheel.bytes()), |sum, one| (sum.0 + one.0, sum.1 + one.1))
+            .fold((0, self.out.wheel.bytes() + self.pairs.bytes()), |sum, one| {
+                (sum.0 + one.0, sum.1 + one.1)
+            })
     }
 
     /// Bytes that may be sent on a connection now; none where the handle is stale.
@@ -253,10 +260,18 @@ impl Stack {
             parsed.resize(fitting, Parsed::Drop);
         }
         let is_far = self.census.connections > NEAR;
-        let (shared, stats) = (&*self.shared, &mut self.stats);
+        let (shared, pairs, stats) = (&*self.shared, &mut self.pairs, &mut self.stats);
+        pairs.begin_batch();
+        let mut parser = Parser { here, verified, shared, pairs, stats };
+        let (first, toeplitz) = (shared.firsts[0], &*shared.toeplitz);
+        // Which contributes nothing.
+        let mut last = (Address::from_octets([0; 16]), 0);
         for (mbuf, found) in frames[..fitting].iter_mut().zip(&mut parsed) {
-            let Some(hash) = parse_established(mbuf.bytes(), verified, shared) else {
-                *found = parse_any(mbuf, here, verified, shared, stats);
+            let Some(hash) = parse_established_v4(mbuf.bytes(), verified, first, toeplitz) else {
+                *found = match parse_established_v6(mbuf.bytes(), verified, shared, &mut last) {
+                    Some(hash) => parser.established_v6(hash),
+                    None => parser.parse_any(mbuf),
+                };
                 continue;
             };
             let group = Shared::group_of(hash);
@@ -281,7 +296,12 @@ impl Stack {
                     && let Some(group) = group_mut(groups, Shared::group_of(hash))
                 {
                     let slot = slot.or_else(|| group.table.candidate(hash));
-                    predicted::arrive(group, slot, hash, mbuf, ctx);
+                    predicted::arrive::<V4>(group, slot, hash, mbuf, ctx);
+                } else if let Parsed::EstablishedV6 { hash, slot } = *found
+                    && let Some(group) = group_mut(groups, Shared::group_of(hash))
+                {
+                    let slot = slot.or_else(|| group.table.candidate(hash));
+                    predicted::arrive::<V6>(group, slot, hash, mbuf, ctx);
                 } else if let Parsed::Elsewhere(away) = *found {
                     ctx.stats.forwarded += 1;
                     forward(away, mbuf, ctx.pool);
@@ -298,7 +318,7 @@ impl Stack {
     #[inline(never)]
     fn prefetch(&mut self, parsed: &mut [Parsed]) {
         for found in &mut *parsed {
-            if let Parsed::Established { hash, slot } = found
+            if let Parsed::Established { hash, slot } | Parsed::EstablishedV6 { hash, slot } = found
                 && let Some(group) = group_mut(&mut self.groups, Shared::group_of(*hash))
             {
                 *slot = group.table.candidate(*hash);
@@ -311,7 +331,8 @@ impl Stack {
             return;
         }
         for found in parsed {
-            if let Parsed::Established { hash, slot: Some(slot) } = *found
+            if let Parsed::Established { hash, slot: Some(slot) }
+            | Parsed::EstablishedV6 { hash, slot: Some(slot) } = *found
                 && let Some(group) = group_mut(&mut self.groups, Shared::group_of(hash))
             {
                 group.slots.hot(slot).sent.prefetch();
@@ -382,6 +403,7 @@ impl Stack {
         let (core, ports) = (self.core, &mut self.port_counter);
         with_context!(self, now, pool, events, |ctx, groups| {
             ctx.out.shares = Shares::of(ctx.pool);
+            ctx.pairs.begin_batch();
             ctx.forget_template();
             let mut batch = Batch { payloads: payloads.drain(..), buffers: buffers.drain(..) };
             execute::run(groups, core, ports, records, &mut batch, ctx);
@@ -477,8 +499,8 @@ fn other(groups: &mut Groups, found: &Parsed, mbuf: Mbuf, ctx: &mut Context<'_>)
             None => ctx.pool.free(mbuf),
         },
         Parsed::Arp => arp::arrive(mbuf, ctx),
-        Parsed::Icmp { at, len, src } => {
-            icmp::arrive(mbuf, at as usize, len as usize, src, ctx);
+        Parsed::Icmp { at, len, pair } => {
+            icmp::arrive(mbuf, at as usize, len as usize, pair, ctx);
         }
         Parsed::TooBig(ref message) => {
             ctx.pool.free(mbuf);
@@ -486,14 +508,17 @@ fn other(groups: &mut Groups, found: &Parsed, mbuf: Mbuf, ctx: &mut Context<'_>)
                 too_big::arrive(group, message, ctx);
             }
         }
-        Parsed::Udp { at, len, src } => {
-            udp::arrive(mbuf, at as usize, len as usize, src, ctx);
+        Parsed::Udp { at, len, pair } => {
+            udp::arrive(mbuf, at as usize, len as usize, pair, ctx);
         }
-        Parsed::UnknownProtocol { src } => {
-            icmp::unreachable(UnreachableCode::PROTOCOL, &mbuf, src, ctx);
+        Parsed::Unknown { why, pair } => {
+            icmp::unreachable(why, &mbuf, pair, ctx);
             ctx.pool.free(mbuf);
         }
-        Parsed::Drop | Parsed::Established { .. } | Parsed::Elsewhere(_) => ctx.pool.free(mbuf),
+        Parsed::Drop
+        | Parsed::Established { .. }
+        | Parsed::EstablishedV6 { .. }
+        | Parsed::Elsewhere(_) => ctx.pool.free(mbuf),
     }
 }
 

@@ -114,10 +114,10 @@ counters! {
     icmp_errors_in,
     /// ICMP errors sent.
     icmp_errors_out,
-    /// ARP requests sent.
-    arp_requests_out,
-    /// ARP replies sent.
-    arp_replies_out,
+    /// ARP requests and neighbour solicitations sent.
+    neighbor_requests_out,
+    /// ARP replies and neighbour advertisements sent.
+    neighbor_replies_out,
     /// Packets dropped because the next hop's link address is not known yet.
     unresolved_drops,
     /// Resets, ICMP errors and ICMP echoes that were not sent, and messages about segments that were too big that were not

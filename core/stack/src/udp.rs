@@ -2,28 +2,29 @@
 
 use domain::{CallError, CallKind, Cookie, Handle};
 use mem::Mbuf;
-use wire::{Endpoint, Ipv4Addr, Ipv4Repr, Protocol, Sum, UdpRepr, UdpView, UnreachableCode};
+use wire::{Endpoint, EthernetRepr, Protocol, Sum, UdpRepr, UdpView};
 
-use crate::context::{Asker, Context};
-use crate::icmp;
+use crate::context::{Asker, Context, link_and_ip_len};
+use crate::icmp::{self, Undelivered};
+use crate::pairs::Pair;
 use crate::policy::{Direction, Transport};
 use crate::tcp::calls::fail;
 
 /// A datagram came; it stands at `at..at + len` of the frame.
-pub(crate) fn arrive(mut mbuf: Mbuf, at: usize, len: usize, src: Ipv4Addr, ctx: &mut Context<'_>) {
+pub(crate) fn arrive(mut mbuf: Mbuf, at: usize, len: usize, pair: Pair, ctx: &mut Context<'_>) {
     let datagram = mbuf.bytes().get(at..at + len).unwrap_or(&[]);
     let Ok(udp) = UdpView::parse(datagram) else {
         ctx.stats.malformed += 1;
         return ctx.pool.free(mbuf);
     };
     let config = &ctx.shared.config;
-    if !config.rx_checksums_verified && !udp.verify_checksum(src, config.address) {
+    if !config.rx_checksums_verified && !udp.verify_checksum(pair.remote, pair.local) {
         ctx.stats.bad_checksum += 1;
         return ctx.pool.free(mbuf);
     }
-    let (local_port, peer) = (udp.dst_port(), Endpoint::new(src, udp.src_port()));
+    let (local_port, peer) = (udp.dst_port(), Endpoint::new(pair.remote, udp.src_port()));
     if !config.udp_bind.contains(&local_port) {
-        icmp::unreachable(UnreachableCode::PORT, &mbuf, src, ctx);
+        icmp::unreachable(Undelivered::Port, &mbuf, pair, ctx);
         return ctx.pool.free(mbuf);
     }
     if !ctx.shared.access.permits(Direction::In, Transport::Udp, peer, local_port, ctx.now) {
@@ -59,7 +60,8 @@ pub(crate) fn send(
         whole = false;
         ctx.pool.free(rest);
     }
-    let headers = Ipv4Repr::HEADER_LEN + UdpRepr::HEADER_LEN;
+    let ip = link_and_ip_len(peer.addr) - EthernetRepr::HEADER_LEN;
+    let headers = ip + UdpRepr::HEADER_LEN;
     let limit = (ctx.shared.config.mtu_bytes as usize).saturating_sub(headers);
     let (mut mbuf, sum) = match first {
         Some(staged) => staged,
@@ -68,21 +70,21 @@ pub(crate) fn send(
             Err(mem::Exhausted) => return unsendable(ctx),
         },
     };
-    let routed = ctx.shared.config.next_hop(peer.addr).is_some();
-    if !whole || !routed || !ctx.can_send() || mbuf.len() > limit {
+    let source = ctx.shared.config.source_for(peer.addr);
+    let Some(local) = source.filter(|_| whole && ctx.can_send() && mbuf.len() <= limit) else {
         ctx.pool.free(mbuf);
         return unsendable(ctx);
-    }
+    };
     let repr = UdpRepr { src_port: local_port, dst_port: peer.port, payload_len: mbuf.len() };
     match mbuf.prepend(UdpRepr::HEADER_LEN) {
-        Ok(out) => repr.emit(out, ctx.shared.config.address, peer.addr, sum),
+        Ok(out) => repr.emit(out, local, peer.addr, sum),
         Err(mem::NoRoom) => {
             ctx.pool.free(mbuf);
             return unsendable(ctx);
         }
     }
     ctx.stats.udp_out += 1;
-    ctx.send_ip(mbuf, peer.addr, Protocol::UDP, Asker::Ours);
+    ctx.send_ip(mbuf, Pair { local, remote: peer.addr }, Protocol::UDP, Asker::Ours);
 }
 
 fn unsendable(ctx: &mut Context<'_>) {

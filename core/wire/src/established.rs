@@ -1,5 +1,5 @@
-//! The frame of an established connection, in one piece: Ethernet, IPv4 without options, TCP with `NOP NOP TIMESTAMP`
-//! and nothing else (RFC 7323 appendix A).
+//! The frame of an established connection, in one piece: Ethernet, IPv4 without options or IPv6 without extension headers,
+//! TCP with `NOP NOP TIMESTAMP` and nothing else (RFC 7323 appendix A).
 //!
 //! Nearly every frame of a busy service is one. Received, `EstablishedView::parse` answers with a single bounds check
 //! whether it is; what it does not know goes to the views of the single headers. Sent, an `EstablishedTemplate` holds
@@ -13,120 +13,321 @@ use zerocopy::{
 };
 
 use crate::checksum::fold;
-use crate::ipv4::{DONT_FRAGMENT, FRAGMENT_OFFSET, Ipv4Repr, MORE_FRAGMENTS, VERSION_IHL};
+use crate::ipv4::{DONT_FRAGMENT, FRAGMENT_OFFSET, MORE_FRAGMENTS, VERSION_IHL};
+use crate::pseudo_header::address_words;
 use crate::tcp_options::ALIGNED_TIMESTAMP;
-use crate::{EtherType, FlowKey, Ipv4Addr, MacAddr, Protocol, SeqNumber, Sum, TcpFlags, Timestamp};
+use crate::{
+    Address, EtherType, FlowKey, Ipv4Addr, MacAddr, PairId, Protocol, SeqNumber, Sum, TcpFlags,
+    Timestamp,
+};
 
-/// The headers as they lie in the frame.
-#[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Copy, Clone)]
-#[repr(C)]
-struct Raw {
-    dst: [u8; 6],
-    src: [u8; 6],
-    ethertype: U16,
-    version_ihl: u8,
-    dscp_ecn: u8,
-    total_len: U16,
-    ident: U16,
-    flags_fragment: U16,
-    ttl: u8,
-    protocol: u8,
-    ip_checksum: [u8; 2],
-    /// Addresses, ports and the checksums are kept as they lie in memory: nobody turns them.
-    src_ip: [u8; 4],
-    dst_ip: [u8; 4],
-    ports: [u8; 4],
-    seq: U32,
-    ack: U32,
-    data_offset: u8,
-    flags: u8,
-    window: U16,
-    checksum: [u8; 2],
-    urgent: U16,
-    kind: U32,
-    value: [u8; 4],
-    echo: [u8; 4],
-}
-
-/// Bytes of all headers.
-pub const ESTABLISHED_HEADERS_LEN: usize = size_of::<Raw>();
 const LINK_LEN: usize = 14;
-const IP_LEN: usize = 20;
 const TCP_LEN: usize = 32;
-const _: () = assert!(ESTABLISHED_HEADERS_LEN == LINK_LEN + IP_LEN + TCP_LEN);
-
+const IP4_LEN: usize = 20;
+const IP6_LEN: usize = 40;
 /// Eight 32-bit words, and reserved bits that are not looked at.
 const DATA_OFFSET: u8 = (TCP_LEN as u8 / 4) << 4;
 const TCP: u8 = 6;
 
+use private::{Raw4, Raw6, RawTcp};
+
+const _: () = assert!(size_of::<Raw4>() == LINK_LEN + IP4_LEN + TCP_LEN);
+const _: () = assert!(size_of::<Raw6>() == LINK_LEN + IP6_LEN + TCP_LEN);
+
+/// An IP version, as far as such frames differ by it.
+pub trait Version: private::Version {
+    /// Bytes of all headers.
+    const HEADERS_LEN: usize;
+    /// Whether it is IPv6.
+    const IS_V6: bool;
+}
+
+/// IPv4.
+#[derive(Debug)]
+pub struct V4;
+/// IPv6.
+#[derive(Debug)]
+pub struct V6;
+
+impl Version for V4 {
+    const HEADERS_LEN: usize = size_of::<Raw4>();
+    const IS_V6: bool = false;
+}
+
+impl Version for V6 {
+    const HEADERS_LEN: usize = size_of::<Raw6>();
+    const IS_V6: bool = true;
+}
+
+mod private {
+    use super::*;
+
+    /// The headers as they lie in an IPv4 frame. Addresses, ports and the checksums are kept as they lie in memory: they need not
+    /// be turned.
+    #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Copy, Clone)]
+    #[repr(C)]
+    pub struct Raw4 {
+        pub(super) dst: [u8; 6],
+        pub(super) src: [u8; 6],
+        pub(super) ethertype: U16,
+        pub(super) version_ihl: u8,
+        pub(super) dscp_ecn: u8,
+        pub(super) total_len: U16,
+        pub(super) ident: U16,
+        pub(super) flags_fragment: U16,
+        pub(super) ttl: u8,
+        pub(super) protocol: u8,
+        pub(super) ip_checksum: [u8; 2],
+        pub(super) src_ip: [u8; 4],
+        pub(super) dst_ip: [u8; 4],
+        pub(super) tcp: RawTcp,
+    }
+
+    /// The headers as they lie in an IPv6 frame.
+    #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Copy, Clone)]
+    #[repr(C)]
+    pub struct Raw6 {
+        pub(super) dst: [u8; 6],
+        pub(super) src: [u8; 6],
+        pub(super) ethertype: U16,
+        pub(super) version_class: [u8; 2],
+        pub(super) flow_label: U16,
+        pub(super) payload_len: U16,
+        pub(super) next_header: u8,
+        pub(super) hop_limit: u8,
+        pub(super) src_ip: [u8; 16],
+        pub(super) dst_ip: [u8; 16],
+        pub(super) tcp: RawTcp,
+    }
+
+    /// The TCP header as it lies in either.
+    #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned, Copy, Clone)]
+    #[repr(C)]
+    pub struct RawTcp {
+        pub(super) ports: [u8; 4],
+        pub(super) seq: U32,
+        pub(super) ack: U32,
+        pub(super) data_offset: u8,
+        pub(super) flags: u8,
+        pub(super) window: U16,
+        pub(super) checksum: [u8; 2],
+        pub(super) urgent: U16,
+        pub(super) kind: U32,
+        pub(super) value: [u8; 4],
+        pub(super) echo: [u8; 4],
+    }
+
+    /// What frames of a version have where.
+    pub trait Version {
+        /// The headers.
+        type Raw: FromBytes + KnownLayout + Immutable + Unaligned + 'static;
+        /// The TCP header.
+        fn tcp(raw: &Self::Raw) -> &RawTcp;
+        /// The pair of hosts, where the headers name it.
+        fn pair(raw: &Self::Raw) -> PairId;
+        /// What the length field counts beside the payload.
+        const BESIDE: u16;
+        /// The length field.
+        fn len(raw: &Self::Raw) -> u16;
+        /// Bits that are not as they have to be; see [`EstablishedView::parse`].
+        fn differs(raw: &Self::Raw) -> u32;
+        /// Whether they are for this station; see [`EstablishedView::is_for`].
+        fn is_for(raw: &Self::Raw, mac: MacAddr, ip: Address) -> bool;
+        /// Whether the IP header's checksum is right.
+        fn is_ip_valid(raw: &Self::Raw) -> bool;
+        /// The sum of the addresses and the TCP header, which lie together.
+        fn addresses_and_tcp(raw: &Self::Raw) -> Sum;
+        /// Source and destination.
+        fn addresses(raw: &Self::Raw) -> (Address, Address);
+    }
+}
+
+/// Four bytes of `bytes` from `at` on, as they lie in memory.
+#[inline(always)]
+fn word<const N: usize>(bytes: &[u8; N], at: usize) -> u32 {
+    // As one load: from single bytes LLVM does not always make one.
+    let word = bytes.get(at..).and_then(|bytes| bytes.first_chunk::<4>());
+    word.map_or(0, |word| u32::from_le_bytes(*word))
+}
+
+/// The halves of a MAC address, as they lie in memory.
+#[inline(always)]
+fn halves([a, b, c, d, e, f]: [u8; 6]) -> (u32, u32) {
+    (u32::from_ne_bytes([a, b, c, d]), u32::from(u16::from_ne_bytes([e, f])))
+}
+
+impl RawTcp {
+    /// Bits of the header's form that are not as they have to be.
+    #[inline(always)]
+    fn differs(&self) -> u32 {
+        u32::from(self.data_offset ^ DATA_OFFSET)
+            | (u32::from_ne_bytes(self.kind.to_bytes()) ^ ALIGNED_TIMESTAMP.to_be())
+    }
+}
+
+impl private::Version for V4 {
+    type Raw = Raw4;
+
+    #[inline(always)]
+    fn tcp(raw: &Raw4) -> &RawTcp {
+        &raw.tcp
+    }
+
+    #[inline(always)]
+    fn pair(raw: &Raw4) -> PairId {
+        PairId(u32::from_ne_bytes(raw.src_ip))
+    }
+
+    const BESIDE: u16 = (IP4_LEN + TCP_LEN) as u16;
+
+    #[inline(always)]
+    fn len(raw: &Raw4) -> u16 {
+        raw.total_len.get()
+    }
+
+    #[inline(always)]
+    fn differs(raw: &Raw4) -> u32 {
+        let bytes: &[u8; size_of::<Raw4>()] = zerocopy::transmute_ref!(raw);
+        // One branch for all of them: they agree together or not at all. What lies together is compared together.
+        let [high, low] = EtherType::IPV4.0.to_be_bytes();
+        let ip = word(bytes, offset_of!(Raw4, ethertype))
+            ^ u32::from_le_bytes([high, low, VERSION_IHL, 0]);
+        let [more, offset] = (MORE_FRAGMENTS | FRAGMENT_OFFSET).to_be_bytes();
+        let protocol =
+            word(bytes, offset_of!(Raw4, flags_fragment)) ^ u32::from_le_bytes([0, 0, 0, TCP]);
+        // The class left out, one more than CE, and than no other codepoint, is in the bit behind the codepoint's.
+        (((ip & 0x03ff_ffff) + 0x0100_0000) & 0x04ff_ffff)
+            | (protocol & u32::from_le_bytes([more, offset, 0, u8::MAX]))
+            | raw.tcp.differs()
+    }
+
+    #[inline(always)]
+    fn is_for(raw: &Raw4, mac: MacAddr, ip: Address) -> bool {
+        let ((head, tail), (own_head, own_tail)) = (halves(raw.dst), halves(mac.0));
+        let [.., a, b, c, d] = ip.octets();
+        let (dst, own) = (u32::from_ne_bytes(raw.dst_ip), u32::from_ne_bytes([a, b, c, d]));
+        (head ^ own_head) | (tail ^ own_tail) | (dst ^ own) == 0
+    }
+
+    #[inline(always)]
+    fn is_ip_valid(raw: &Raw4) -> bool {
+        let bytes: &[u8; size_of::<Raw4>()] = zerocopy::transmute_ref!(raw);
+        let (_, ip) = bytes.split_at(LINK_LEN);
+        ip.first_chunk::<IP4_LEN>().is_some_and(|ip| Sum::of(ip).is_valid())
+    }
+
+    #[inline(always)]
+    fn addresses_and_tcp(raw: &Raw4) -> Sum {
+        let bytes: &[u8; size_of::<Raw4>()] = zerocopy::transmute_ref!(raw);
+        bytes.last_chunk::<{ 8 + TCP_LEN }>().map_or(Sum::ZERO, |bytes| Sum::of(bytes))
+    }
+
+    fn addresses(raw: &Raw4) -> (Address, Address) {
+        (Ipv4Addr::from(raw.src_ip).into(), Ipv4Addr::from(raw.dst_ip).into())
+    }
+}
+
+impl private::Version for V6 {
+    type Raw = Raw6;
+
+    #[inline(always)]
+    fn tcp(raw: &Raw6) -> &RawTcp {
+        &raw.tcp
+    }
+
+    #[inline(always)]
+    fn pair(_: &Raw6) -> PairId {
+        PairId::default()
+    }
+
+    const BESIDE: u16 = TCP_LEN as u16;
+
+    #[inline(always)]
+    fn len(raw: &Raw6) -> u16 {
+        raw.payload_len.get()
+    }
+
+    #[inline(always)]
+    fn differs(raw: &Raw6) -> u32 {
+        let bytes: &[u8; size_of::<Raw6>()] = zerocopy::transmute_ref!(raw);
+        let [high, low] = EtherType::IPV6.0.to_be_bytes();
+        // Behind the EtherType the version, the class with the codepoint in its last two bits, and four bits of the flow
+        // label.
+        let ip =
+            word(bytes, offset_of!(Raw6, ethertype)) ^ u32::from_le_bytes([high, low, 0x60, 0]);
+        let marked = (ip >> 28 & 0b11) + 1;
+        (ip & 0x00f0_ffff) | (marked & 0b100) | u32::from(raw.next_header ^ TCP) | raw.tcp.differs()
+    }
+
+    #[inline(always)]
+    fn is_for(raw: &Raw6, mac: MacAddr, ip: Address) -> bool {
+        let ((head, tail), (own_head, own_tail)) = (halves(raw.dst), halves(mac.0));
+        let differs = u128::from_ne_bytes(raw.dst_ip) ^ u128::from_ne_bytes(ip.octets());
+        u128::from((head ^ own_head) | (tail ^ own_tail)) | differs == 0
+    }
+
+    #[inline(always)]
+    fn is_ip_valid(_: &Raw6) -> bool {
+        true
+    }
+
+    #[inline(always)]
+    fn addresses_and_tcp(raw: &Raw6) -> Sum {
+        let bytes: &[u8; size_of::<Raw6>()] = zerocopy::transmute_ref!(raw);
+        bytes.last_chunk::<{ 32 + TCP_LEN }>().map_or(Sum::ZERO, |bytes| Sum::of(bytes))
+    }
+
+    #[inline(always)]
+    fn addresses(raw: &Raw6) -> (Address, Address) {
+        (Address::from_octets(raw.src_ip), Address::from_octets(raw.dst_ip))
+    }
+}
+
 /// A received frame of the usual form, trimmed of link padding.
-#[derive(Copy, Clone)]
-pub struct EstablishedView<'a> {
-    raw: &'a Raw,
-    ip: &'a [u8; IP_LEN],
-    tcp: &'a [u8; TCP_LEN],
+pub struct EstablishedView<'a, V: Version> {
+    raw: &'a V::Raw,
     payload: &'a [u8],
 }
 
-impl<'a> EstablishedView<'a> {
+impl<'a, V: Version> EstablishedView<'a, V> {
     /// The frame, if it has the usual form, its lengths hold together and no router has marked it (CE, RFC 3168 §5).
     /// `None` says nothing about what else it is.
     #[inline(always)]
     pub fn parse(frame: &'a [u8]) -> Option<Self> {
-        let (headers, rest) = frame.split_first_chunk::<ESTABLISHED_HEADERS_LEN>()?;
-        let raw = Raw::ref_from_bytes(headers).ok()?;
-        // One branch for all of them: they agree together or not at all. What lies together is compared together.
-        let word = |at: usize| {
-            u32::from_le_bytes([headers[at], headers[at + 1], headers[at + 2], headers[at + 3]])
-        };
-        let [high, low] = EtherType::IPV4.0.to_be_bytes();
-        let ip = word(offset_of!(Raw, ethertype)) ^ u32::from_le_bytes([high, low, VERSION_IHL, 0]);
-        let [more, offset] = (MORE_FRAGMENTS | FRAGMENT_OFFSET).to_be_bytes();
-        let protocol = word(offset_of!(Raw, flags_fragment)) ^ u32::from_le_bytes([0, 0, 0, TCP]);
-        let kind = u32::from_ne_bytes(raw.kind.to_bytes());
-        // The class left out, one more than CE, and than no other codepoint, is in the bit behind the codepoint's.
-        let differs = (((ip & 0x03ff_ffff) + 0x0100_0000) & 0x04ff_ffff)
-            | (protocol & u32::from_le_bytes([more, offset, 0, u8::MAX]))
-            | u32::from(raw.data_offset ^ DATA_OFFSET)
-            | (kind ^ ALIGNED_TIMESTAMP.to_be());
-        if differs != 0 {
+        let (raw, rest) = V::Raw::ref_from_prefix(frame).ok()?;
+        if V::differs(raw) != 0 {
             return None;
         }
-        let len = usize::from(raw.total_len.get()).checked_sub(IP_LEN + TCP_LEN)?;
-        let payload = rest.get(..len)?;
-        let (_, transport) = headers.split_first_chunk::<LINK_LEN>()?;
-        let (ip, tcp) = transport.split_first_chunk::<IP_LEN>()?;
-        Some(EstablishedView { raw, ip, tcp: tcp.first_chunk()?, payload })
+        let payload = rest.get(..usize::from(V::len(raw).checked_sub(V::BESIDE)?))?;
+        Some(EstablishedView { raw, payload })
     }
 
     /// Whether this frame is for the station at `mac` with the address `ip`.
     #[inline(always)]
-    pub fn is_for(&self, mac: MacAddr, ip: Ipv4Addr) -> bool {
-        let halves = |[a, b, c, d, e, f]: [u8; 6]| {
-            (u32::from_ne_bytes([a, b, c, d]), u32::from(u16::from_ne_bytes([e, f])))
-        };
-        let ((head, tail), (own_head, own_tail)) = (halves(self.raw.dst), halves(mac.0));
-        let dst = u32::from_ne_bytes(self.raw.dst_ip);
-        let own = u32::from_ne_bytes(ip.octets());
-        (head ^ own_head) | (tail ^ own_tail) | (dst ^ own) == 0
+    pub fn is_for(&self, mac: MacAddr, ip: Address) -> bool {
+        V::is_for(self.raw, mac, ip)
     }
 
-    /// Whether both checksums are right (RFC 1071 §1).
+    /// Whether all checksums are right (RFC 1071 §1).
     #[inline(always)]
     pub fn verify_checksums(&self) -> bool {
         // Pseudo-header: the length is the segment's, both below 2^16, as is the protocol.
         let len = (TCP_LEN + self.payload.len()) as u32;
-        let pseudo = u64::from(u32::from_ne_bytes(self.raw.src_ip))
-            + u64::from(u32::from_ne_bytes(self.raw.dst_ip))
-            + u64::from((len + u32::from(TCP)).to_be());
-        let segment = Sum::of(self.payload).add(Sum::of(self.tcp)).add(Sum::from_words(pseudo));
-        Sum::of(self.ip).is_valid() && segment.is_valid()
+        let rest = Sum::from_words(u64::from((len + u32::from(TCP)).to_be()));
+        let segment = Sum::of(self.payload).add(V::addresses_and_tcp(self.raw)).add(rest);
+        V::is_ip_valid(self.raw) && segment.is_valid()
     }
 
     /// The TCP header's fields.
     #[inline(always)]
     pub fn headers(&self) -> EstablishedHeaders<'a> {
-        EstablishedHeaders { raw: self.raw }
+        EstablishedHeaders::new::<V>(self.raw)
+    }
+
+    /// The source and destination addresses.
+    #[inline(always)]
+    pub fn addresses(&self) -> (Address, Address) {
+        V::addresses(self.raw)
     }
 
     /// The bytes after the headers, without link padding.
@@ -136,78 +337,93 @@ impl<'a> EstablishedView<'a> {
     }
 }
 
+impl<V: Version> core::fmt::Debug for EstablishedView<'_, V> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("EstablishedView").field("headers", &self.headers()).finish_non_exhaustive()
+    }
+}
+
 /// What the headers of such a frame say.
 #[derive(Copy, Clone)]
 pub struct EstablishedHeaders<'a> {
-    raw: &'a Raw,
+    tcp: &'a RawTcp,
+    pair: PairId,
+    payload_len: u16,
 }
 
 impl<'a> EstablishedHeaders<'a> {
+    #[inline(always)]
+    fn new<V: Version>(raw: &'a V::Raw) -> Self {
+        // Of a frame that was parsed before.
+        let payload_len = V::len(raw).wrapping_sub(V::BESIDE);
+        EstablishedHeaders { tcp: V::tcp(raw), pair: V::pair(raw), payload_len }
+    }
+
     /// The headers of a frame that [`EstablishedView::parse`] took before; of any other frame, bytes
     /// without meaning. `None` where it is too short for them.
     #[inline(always)]
-    pub fn of(frame: &'a [u8]) -> Option<Self> {
-        let headers = frame.first_chunk::<ESTABLISHED_HEADERS_LEN>()?;
-        Some(EstablishedHeaders { raw: Raw::ref_from_bytes(headers).ok()? })
+    pub fn of<V: Version>(frame: &'a [u8]) -> Option<Self> {
+        let (raw, _) = V::Raw::ref_from_prefix(frame).ok()?;
+        Some(Self::new::<V>(raw))
     }
 
-    /// The connection, as its receiver names it.
+    /// The source and destination addresses of such a frame.
+    #[inline(always)]
+    pub fn addresses<V: Version>(frame: &[u8]) -> Option<(Address, Address)> {
+        let (raw, _) = V::Raw::ref_from_prefix(frame).ok()?;
+        Some(V::addresses(raw))
+    }
+
+    /// The connection, as its receiver names it. Of an IPv6 frame, its ports: who receives it knows the pair.
     #[inline]
     pub fn flow(&self) -> FlowKey {
-        FlowKey {
-            address: u32::from_ne_bytes(self.raw.src_ip),
-            ports: u32::from_ne_bytes(self.raw.ports),
-        }
+        FlowKey { pair: self.pair, ports: u32::from_ne_bytes(self.tcp.ports) }
     }
 
     /// Sequence number of the first payload byte (SEG.SEQ).
     #[inline]
     pub fn seq(&self) -> SeqNumber {
-        SeqNumber(self.raw.seq.get())
+        SeqNumber(self.tcp.seq.get())
     }
 
     /// SEG.ACK; without meaning unless ACK is set.
     #[inline]
     pub fn ack(&self) -> SeqNumber {
-        SeqNumber(self.raw.ack.get())
+        SeqNumber(self.tcp.ack.get())
     }
 
     /// The control bits.
     #[inline]
     pub fn flags(&self) -> TcpFlags {
-        TcpFlags(self.raw.flags)
+        TcpFlags(self.tcp.flags)
     }
 
     /// The receive window, not scaled (SEG.WND).
     #[inline]
     pub fn window(&self) -> u16 {
-        self.raw.window.get()
+        self.tcp.window.get()
     }
 
     /// The timestamp.
     #[inline]
     pub fn timestamp(&self) -> Timestamp {
         Timestamp {
-            value: u32::from_be_bytes(self.raw.value),
-            echo: u32::from_be_bytes(self.raw.echo),
+            value: u32::from_be_bytes(self.tcp.value),
+            echo: u32::from_be_bytes(self.tcp.echo),
         }
     }
 
     /// Bytes after the headers, by the length field.
     #[inline]
     pub fn payload_len(&self) -> usize {
-        usize::from(self.raw.total_len.get()).saturating_sub(IP_LEN + TCP_LEN)
+        self.payload_len.into()
     }
 }
 
-/// What the frames of one moment to one neighbour have in common.
-#[derive(Copy, Clone)]
-pub struct EstablishedTemplate {
-    raw: Raw,
-    /// Sums of what the template fixes, in memory order: of the IPv4 header, and of the TCP header with its
-    /// pseudo-header. Each is below 2^35, so that a frame's own fields are added without looking after carries.
-    ip_words: u64,
-    tcp_words: u64,
+impl core::fmt::Debug for EstablishedHeaders<'_> {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.debug_struct("EstablishedHeaders").field("flow", &self.flow()).finish_non_exhaustive()
+    }
 }
 
 /// What a frame says beside its template.
@@ -232,25 +448,35 @@ pub struct EstablishedFields {
     pub payload_sum: Sum,
 }
 
+/// What the frames of one moment to one neighbour have in common: of IPv6 frames, of one peer.
+#[derive(Copy, Clone)]
+pub struct EstablishedTemplate {
+    /// The headers, at the end: so a frame of either version costs the same copy.
+    bytes: [u8; EstablishedTemplate::ROOM],
+    is_v4: bool,
+    /// Sums of what the template fixes, in memory order: of the IPv4 header, and of the TCP header with its
+    /// pseudo-header. Each is below 2^37, so that a frame's own fields are added without looking after carries.
+    ip_words: u64,
+    tcp_words: u64,
+}
+
 impl EstablishedTemplate {
-    /// The template for frames from `src_mac` to the neighbour at `dst_mac`, with the timestamp `value` (TSval). Of `ip`
-    /// counts what is the same in all packets: source, time to live and traffic class.
-    pub fn new(dst_mac: MacAddr, src_mac: MacAddr, ip: &Ipv4Repr, value: u32) -> Self {
-        let Ipv4Repr { src, ttl, dscp_ecn, .. } = *ip;
-        let raw = Raw {
-            dst: dst_mac.0,
-            src: src_mac.0,
-            ethertype: EtherType::IPV4.0.into(),
-            version_ihl: VERSION_IHL,
-            dscp_ecn,
-            total_len: 0.into(),
-            ident: 0.into(),
-            flags_fragment: DONT_FRAGMENT.into(),
-            ttl,
-            protocol: Protocol::TCP.0,
-            ip_checksum: [0; 2],
-            src_ip: src.octets(),
-            dst_ip: [0; 4],
+    /// Bytes in front of a payload that [`write`](Self::write) fills; the headers are the last of them.
+    pub const ROOM: usize = 96;
+    const TCP_AT: usize = Self::ROOM - TCP_LEN;
+    const V4_AT: usize = Self::ROOM - size_of::<Raw4>();
+    const V6_AT: usize = Self::ROOM - size_of::<Raw6>();
+
+    /// The template for frames from `src_mac` to the neighbour at `dst_mac`, with the timestamp `value` (TSval), from
+    /// `src` to `dst`, with this time to live (or hop limit) and traffic class. Over IPv4, frames to other peers of the
+    /// same neighbour can be made of it.
+    pub fn new(
+        (dst_mac, src_mac): (MacAddr, MacAddr),
+        (src, dst): (Address, Address),
+        (ttl, dscp_ecn): (u8, u8),
+        value: u32,
+    ) -> Self {
+        let tcp = RawTcp {
             ports: [0; 4],
             seq: 0.into(),
             ack: 0.into(),
@@ -263,33 +489,106 @@ impl EstablishedTemplate {
             value: value.to_be_bytes(),
             echo: [0; 4],
         };
+        let tcp_words = u64::from(ALIGNED_TIMESTAMP.to_be()) + u64::from(value.to_be());
+        let mut template = Self { bytes: [0; Self::ROOM], is_v4: false, ip_words: 0, tcp_words };
+        let macs = (dst_mac.0, src_mac.0);
+        match (src.v4(), dst.v4()) {
+            (Some(src), Some(_)) => template.fill_v4(macs, src, (ttl, dscp_ecn), tcp),
+            _ => template.fill_v6(macs, (src, dst), (ttl, dscp_ecn), tcp),
+        }
+        template
+    }
+
+    fn fill_v4(
+        &mut self,
+        (dst, src): ([u8; 6], [u8; 6]),
+        src_ip: Ipv4Addr,
+        (ttl, dscp_ecn): (u8, u8),
+        tcp: RawTcp,
+    ) {
+        let raw = Raw4 {
+            dst,
+            src,
+            ethertype: EtherType::IPV4.0.into(),
+            version_ihl: VERSION_IHL,
+            dscp_ecn,
+            total_len: 0.into(),
+            ident: 0.into(),
+            flags_fragment: DONT_FRAGMENT.into(),
+            ttl,
+            protocol: Protocol::TCP.0,
+            ip_checksum: [0; 2],
+            src_ip: src_ip.octets(),
+            dst_ip: [0; 4],
+            tcp,
+        };
         let pair = |a, b| u64::from(u16::from_ne_bytes([a, b]));
-        let src = u64::from(u32::from_ne_bytes(src.octets()));
-        let ip_words = pair(VERSION_IHL, dscp_ecn)
+        let src = u64::from(u32::from_ne_bytes(raw.src_ip));
+        self.ip_words = pair(VERSION_IHL, dscp_ecn)
             + u64::from(DONT_FRAGMENT.to_be())
             + pair(raw.ttl, raw.protocol)
             + src;
-        let tcp_words = src + u64::from(ALIGNED_TIMESTAMP.to_be()) + u64::from(value.to_be());
-        EstablishedTemplate { raw, ip_words, tcp_words }
+        self.tcp_words += src;
+        self.bytes[Self::V4_AT..].copy_from_slice(raw.as_bytes());
+        self.is_v4 = true;
     }
 
-    /// Another neighbour, of the same moment.
+    fn fill_v6(
+        &mut self,
+        (dst, src): ([u8; 6], [u8; 6]),
+        (src_ip, dst_ip): (Address, Address),
+        (hop_limit, class): (u8, u8),
+        tcp: RawTcp,
+    ) {
+        let raw = Raw6 {
+            dst,
+            src,
+            ethertype: EtherType::IPV6.0.into(),
+            version_class: [0x60 | class >> 4, class << 4],
+            flow_label: 0.into(),
+            payload_len: 0.into(),
+            next_header: Protocol::TCP.0,
+            hop_limit,
+            src_ip: src_ip.octets(),
+            dst_ip: dst_ip.octets(),
+            tcp,
+        };
+        self.tcp_words += address_words(src_ip) + address_words(dst_ip);
+        self.bytes[Self::V6_AT..].copy_from_slice(raw.as_bytes());
+    }
+
+    /// Another neighbour, of the same moment; of frames over IPv4.
     #[inline]
-    pub fn set_destination(&mut self, dst_mac: MacAddr) {
-        self.raw.dst = dst_mac.0;
+    pub fn set_neighbor(&mut self, dst_mac: MacAddr) {
+        self.bytes[Self::V4_AT..Self::V4_AT + 6].copy_from_slice(&dst_mac.0);
     }
 
-    /// Writes all headers, checksums included, into `out`.
+    /// Writes all headers, checksums included, to the end of `out`. Answers how many bytes they are.
     #[inline(always)]
-    pub fn write(&self, out: &mut [u8; ESTABLISHED_HEADERS_LEN], fields: &EstablishedFields) {
-        let total_len = (IP_LEN + TCP_LEN + fields.payload_len) as u16;
+    pub fn write(&self, out: &mut [u8; Self::ROOM], fields: &EstablishedFields) -> usize {
         let segment_len = (TCP_LEN + fields.payload_len) as u16;
-        let dst = fields.flow.address;
+        *out = self.bytes;
+        let mut words = self.tcp_words;
+        let headers_len = if self.is_v4 {
+            let total_len = (IP4_LEN as u16).wrapping_add(segment_len).to_be();
+            let dst = fields.flow.pair.0;
+            words += u64::from(dst);
+            let ip_words = self.ip_words + u64::from(total_len) + u64::from(dst);
+            const TOTAL_LEN: usize = EstablishedTemplate::V4_AT + offset_of!(Raw4, total_len);
+            const CHECKSUM: usize = EstablishedTemplate::V4_AT + offset_of!(Raw4, ip_checksum);
+            const DST: usize = EstablishedTemplate::V4_AT + offset_of!(Raw4, dst_ip);
+            out[TOTAL_LEN..TOTAL_LEN + 2].copy_from_slice(&total_len.to_ne_bytes());
+            out[CHECKSUM..CHECKSUM + 2].copy_from_slice(&(!fold(ip_words)).to_ne_bytes());
+            out[DST..DST + 4].copy_from_slice(&dst.to_ne_bytes());
+            V4::HEADERS_LEN
+        } else {
+            const LEN: usize = EstablishedTemplate::V6_AT + offset_of!(Raw6, payload_len);
+            out[LEN..LEN + 2].copy_from_slice(&segment_len.to_be_bytes());
+            V6::HEADERS_LEN
+        };
         // What is the peer's source is our destination: the halves change places.
         let ports = fields.flow.ports.rotate_left(16);
-        let ip_words = self.ip_words + u64::from(total_len.to_be()) + u64::from(dst);
-        let words = self.tcp_words
-            + u64::from(dst)
+        let words = words
             + u64::from((u32::from(segment_len) + u32::from(TCP)).to_be())
             + u64::from(ports)
             + u64::from(fields.seq.0.to_be())
@@ -298,11 +597,7 @@ impl EstablishedTemplate {
             + u64::from(fields.window.to_be())
             + u64::from(fields.echo.to_be());
         let sum = fields.payload_sum.add(Sum::from_words(words));
-        *out = zerocopy::transmute!(self.raw);
-        let Ok(raw) = Raw::mut_from_bytes(out) else { return };
-        raw.total_len = total_len.into();
-        raw.ip_checksum = (!fold(ip_words)).to_ne_bytes();
-        raw.dst_ip = dst.to_ne_bytes();
+        let Ok(raw) = RawTcp::mut_from_bytes(&mut out[Self::TCP_AT..]) else { return 0 };
         raw.ports = ports.to_ne_bytes();
         raw.seq = fields.seq.0.into();
         raw.ack = fields.ack.0.into();
@@ -310,13 +605,12 @@ impl EstablishedTemplate {
         raw.window = fields.window.into();
         raw.checksum = sum.finish().to_be_bytes();
         raw.echo = fields.echo.to_be_bytes();
+        headers_len
     }
 }
 
 impl core::fmt::Debug for EstablishedTemplate {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        f.debug_struct("EstablishedTemplate")
-            .field("dst", &MacAddr(self.raw.dst))
-            .finish_non_exhaustive()
+        f.debug_struct("EstablishedTemplate").field("is_v4", &self.is_v4).finish_non_exhaustive()
     }
 }

@@ -6,7 +6,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, big_endian::U16};
 
-use crate::{Endpoint, Ipv4Addr, Protocol, SeqNumber, Sum, WireError};
+use crate::{Address, Endpoint, Ipv4Addr, Protocol, SeqNumber, Sum, WireError};
 
 /// The header as it lies in the message: type, code, checksum and four bytes whose meaning the type gives.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -44,12 +44,12 @@ impl UnreachableCode {
     pub const SOURCE_ROUTE_FAILED: Self = Self(5);
 }
 
-/// Which time was exceeded (RFC 792).
+/// Which time was exceeded; ICMP and ICMPv6 number the codes alike (RFC 792, RFC 4443 §3.3).
 #[derive(Debug, Copy, Clone, PartialEq, Eq, Hash)]
 pub struct TimeExceededCode(pub u8);
 
 impl TimeExceededCode {
-    /// The time to live ran out in transit.
+    /// The time to live, in IPv6 the hop limit, ran out in transit.
     pub const TTL_EXPIRED: Self = Self(0);
     /// Not all fragments arrived in time.
     pub const REASSEMBLY: Self = Self(1);
@@ -200,7 +200,8 @@ impl<'a> IcmpView<'a> {
     }
 }
 
-/// The TCP segment that an error quotes, as far as every router quotes it: the IP header and eight bytes (RFC 792).
+/// The TCP segment that an ICMP or ICMPv6 error quotes, as far as every router quotes it: the IP header and eight bytes
+/// (RFC 792, RFC 4443 §2.4 c).
 #[derive(Debug, Copy, Clone, PartialEq, Eq)]
 pub struct QuotedTcp {
     /// Its sender, to which the error is addressed.
@@ -212,21 +213,30 @@ pub struct QuotedTcp {
 }
 
 impl QuotedTcp {
-    /// Reads an error's data; `None` where that is not the begin of a TCP segment over IPv4. The quoted checksums are not
-    /// verified: routers have changed the header, and the quoted packet ends early.
+    /// Reads an error's data; `None` where that is not the begin of a TCP segment. The quoted checksums are not verified, nor
+    /// the lengths: routers have changed the header, and the quoted packet ends early. Over IPv6 the segment stands directly
+    /// behind the header, as this crate writes no extension headers.
     pub fn parse(data: &[u8]) -> Option<Self> {
-        let (first, protocol) = (*data.first()?, *data.get(9)?);
-        let fragment_offset = u16::from_be_bytes([*data.get(6)?, *data.get(7)?]) & 0x1fff;
-        let header_len = usize::from(first & 0xf) * 4;
-        if first >> 4 != 4
-            || header_len < 20
-            || Protocol(protocol) != Protocol::TCP
-            || fragment_offset != 0
-        {
+        let word = |at: usize| data.get(at..at + 4)?.try_into().ok().map(u32::from_be_bytes);
+        let v6 = |at: usize| Some(Address::from_octets(data.get(at..at + 16)?.try_into().ok()?));
+        let v4 = |at: usize| Some(Ipv4Addr::from_bits(word(at)?).into());
+        let first = *data.first()?;
+        let (protocol, src, dst, header_len): (_, Address, Address, _) = match first >> 4 {
+            4 => {
+                let fragment_offset = word(4)? & 0x1fff;
+                let header_len = usize::from(first & 0xf) * 4;
+                if header_len < 20 || fragment_offset != 0 {
+                    return None;
+                }
+                (*data.get(9)?, v4(12)?, v4(16)?, header_len)
+            }
+            6 => (*data.get(6)?, v6(8)?, v6(24)?, 40),
+            _ => return None,
+        };
+        // An IPv6 address that maps an IPv4 address is none that a packet has.
+        if Protocol(protocol) != Protocol::TCP || src.is_ipv4() != (first >> 4 == 4) {
             return None;
         }
-        let word = |at: usize| data.get(at..at + 4)?.try_into().ok().map(u32::from_be_bytes);
-        let (src, dst) = (Ipv4Addr::from_bits(word(12)?), Ipv4Addr::from_bits(word(16)?));
         let (ports, seq) = (word(header_len)?, SeqNumber(word(header_len + 4)?));
         Some(Self {
             src: Endpoint::new(src, (ports >> 16) as u16),

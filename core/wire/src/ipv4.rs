@@ -57,7 +57,7 @@ pub fn mark_congestion(packet: &mut [u8]) -> bool {
     true
 }
 
-/// What the payload of a datagram is.
+/// What the payload of a datagram is: IPv4's protocol, and IPv6's next header.
 #[derive(Debug, Copy, Clone, PartialEq, Eq, Hash)]
 pub struct Protocol(pub u8);
 
@@ -68,6 +68,18 @@ impl Protocol {
     pub const TCP: Self = Self(6);
     /// UDP.
     pub const UDP: Self = Self(17);
+    /// IPv6 Hop-by-Hop Options, an extension header (RFC 8200 §4.3).
+    pub const HOP_BY_HOP: Self = Self(0);
+    /// IPv6 Routing, an extension header (RFC 8200 §4.4).
+    pub const ROUTING: Self = Self(43);
+    /// IPv6 Fragment, an extension header (RFC 8200 §4.5).
+    pub const FRAGMENT: Self = Self(44);
+    /// ICMP for IPv6 (RFC 4443).
+    pub const ICMPV6: Self = Self(58);
+    /// No next header: the receiver ignores the payload (RFC 8200 §4.7).
+    pub const NO_NEXT: Self = Self(59);
+    /// IPv6 Destination Options, an extension header (RFC 8200 §4.6).
+    pub const DESTINATION_OPTIONS: Self = Self(60);
 }
 
 /// A received datagram whose lengths hold together.
@@ -305,27 +317,4 @@ impl Ipv4Repr {
         };
         out[..Self::HEADER_LEN].copy_from_slice(raw.as_bytes());
     }
-}
-
-/// The sum of the pseudo-header that TCP (RFC 9293 §3.1) and UDP (RFC 768) checksums cover. `len` is that of the
-/// transport's header and payload, in bytes, at most 65,535.
-#[inline]
-pub fn pseudo_header_sum(src: Ipv4Addr, dst: Ipv4Addr, protocol: Protocol, len: usize) -> Sum {
-    Sum::from_words(pseudo_header_words(src, dst, protocol, len))
-}
-
-/// The pseudo-header's words in memory order, added: below 2^34, so that a header's fields can be added to it without
-/// looking after carries.
-#[inline(always)]
-pub(crate) fn pseudo_header_words(
-    src: Ipv4Addr,
-    dst: Ipv4Addr,
-    protocol: Protocol,
-    len: usize,
-) -> u64 {
-    // Protocol and length are added as values: both are below 2^16, their sum is below 2^32.
-    let protocol_len = u32::from(protocol.0).wrapping_add(len as u32);
-    u64::from(u32::from_ne_bytes(src.octets()))
-        + u64::from(u32::from_ne_bytes(dst.octets()))
-        + u64::from(protocol_len.to_be())
 }

@@ -41,25 +41,33 @@ pub mod established;
 pub mod ethernet;
 pub mod flow;
 pub mod icmp;
+pub mod icmpv6;
+pub mod ip;
 pub mod ipv4;
+pub mod ipv6;
+pub mod ipv6_extensions;
 pub mod long_segment;
+pub mod pseudo_header;
 pub mod tcp;
 pub mod tcp_options;
 pub mod toeplitz;
 pub mod udp;
 
-pub use addr::{Endpoint, Ipv4Addr, MacAddr, ParseAddrError};
+pub use addr::{Address, Endpoint, Ipv4Addr, Ipv6Addr, MacAddr, ParseAddrError, Prefix};
 pub use arp::{ArpOperation, ArpRepr};
 pub use checksum::{Sum, copy_and_sum};
 pub use established::{
-    ESTABLISHED_HEADERS_LEN, EstablishedFields, EstablishedHeaders, EstablishedTemplate,
-    EstablishedView,
+    EstablishedFields, EstablishedHeaders, EstablishedTemplate, EstablishedView,
 };
 pub use ethernet::{EtherType, EthernetRepr, EthernetView};
-pub use flow::FlowKey;
+pub use flow::{FlowKey, PairId};
 pub use icmp::{IcmpRepr, IcmpView, QuotedTcp, TimeExceededCode, UnreachableCode};
-pub use ipv4::{Ipv4Repr, Ipv4View, Protocol, pseudo_header_sum};
+pub use icmpv6::{Icmpv6Repr, Icmpv6View, ParameterProblemCode, UnreachableCodeV6};
+pub use ipv4::{Ipv4Repr, Ipv4View, Protocol};
+pub use ipv6::{Ipv6Repr, Ipv6View, multicast_mac, solicited_node};
+pub use ipv6_extensions::{Fragment6, MAX_EXTENSION_BYTES, MAX_EXTENSION_HEADERS};
 pub use long_segment::LongSegment;
+pub use pseudo_header::pseudo_header_sum;
 pub use tcp::{SeqNumber, TcpFlags, TcpRepr, TcpView};
 pub use tcp_options::{MAX_OPTIONS_LEN, MAX_SACK_BLOCKS, SackBlocks, TcpOptions, Timestamp};
 pub use toeplitz::{MICROSOFT_KEY, Toeplitz, toeplitz_reference};

@@ -35,10 +35,10 @@
 //! # Ok::<(), WireError>(())
 //! ```
 
-use crate::ipv4::pseudo_header_sum;
+use crate::pseudo_header::pseudo_header_sum;
 use crate::{
-    EtherType, EthernetRepr, EthernetView, Ipv4Addr, Ipv4View, Protocol, SeqNumber, Sum, TcpFlags,
-    TcpView, WireError,
+    Address, EtherType, EthernetRepr, EthernetView, Ipv4View, Ipv6Repr, Ipv6View, Protocol,
+    SeqNumber, Sum, TcpFlags, TcpView, WireError,
 };
 
 /// The largest headers of IPv4 and of TCP.
@@ -47,6 +47,8 @@ const LINK: usize = EthernetRepr::HEADER_LEN;
 /// Offsets in an IPv4 header (RFC 791 §3.1).
 const TOTAL_LEN: usize = 2;
 const IP_CHECKSUM: usize = 10;
+/// Offset in an IPv6 header, whose length it does not count (RFC 8200 §3).
+const PAYLOAD_LEN: usize = 4;
 /// Offsets in a TCP header (RFC 9293 §3.1).
 const SEQ: usize = 4;
 const DATA_OFFSET: usize = 12;
@@ -59,14 +61,15 @@ const URGENT: usize = 18;
 pub struct LongSegment {
     /// As they came.
     headers: [u8; LINK + IP_AND_TCP_MAX],
-    /// Bytes of the IPv4 header.
+    is_v4: bool,
+    /// Bytes of the IP header.
     ip_len: usize,
     /// Bytes of the TCP header.
     tcp_len: usize,
     /// Bytes of the payload in all buffers.
     payload_len: usize,
-    src: Ipv4Addr,
-    dst: Ipv4Addr,
+    src: Address,
+    dst: Address,
     seq: SeqNumber,
     flags: TcpFlags,
 }
@@ -75,43 +78,43 @@ impl LongSegment {
     /// Reads the headers, which lie in the first buffer; all buffers together have `frame_len` bytes.
     ///
     /// # Errors
-    /// `Unsupported` for what is no TCP over IPv4, is a fragment, or opens or resets a connection; `Truncated` where
-    /// the first buffer ends before the headers do; `Malformed` where lengths contradict each other.
+    /// `Unsupported` for what is no TCP over IPv4 or directly over IPv6, is a fragment, or opens or resets a connection;
+    /// `Truncated` where the first buffer ends before the headers do; `Malformed` where lengths contradict each other.
     pub fn parse(first: &[u8], frame_len: usize) -> Result<Self, WireError> {
         let link = EthernetView::parse(first)?;
-        if link.ethertype() != EtherType::IPV4 {
-            return Err(WireError::Unsupported);
-        }
         let packet = link.payload();
         let byte = |at: usize| packet.get(at).copied().ok_or(WireError::Truncated);
-        let ip_len = usize::from(byte(0)? & 0x0f) * 4;
+        let (is_v4, ip_len) = match link.ethertype() {
+            EtherType::IPV4 => (true, usize::from(byte(0)? & 0x0f) * 4),
+            EtherType::IPV6 => (false, Ipv6Repr::HEADER_LEN),
+            _ => return Err(WireError::Unsupported),
+        };
         let tcp_len = usize::from(byte(ip_len + DATA_OFFSET)? >> 4) * 4;
         let len = LINK + ip_len + tcp_len;
         let mut headers = [0; LINK + IP_AND_TCP_MAX];
         headers[..len].copy_from_slice(first.get(..len).ok_or(WireError::Truncated)?);
-        let total_len = u16::from_be_bytes([byte(TOTAL_LEN)?, byte(TOTAL_LEN + 1)?]);
-        if LINK + usize::from(total_len) != frame_len || frame_len < len {
+        let (len_at, uncounted) = if is_v4 { (TOTAL_LEN, 0) } else { (PAYLOAD_LEN, ip_len) };
+        let counted = u16::from_be_bytes([byte(len_at)?, byte(len_at + 1)?]);
+        if LINK + uncounted + usize::from(counted) != frame_len || frame_len < len {
             return Err(WireError::Malformed);
         }
         // The views check the rest, of a packet that has the headers alone.
         let mut alone = headers;
-        let alone_len = ((ip_len + tcp_len) as u16).to_be_bytes();
-        alone[LINK + TOTAL_LEN..][..2].copy_from_slice(&alone_len);
-        let ip = Ipv4View::parse(&alone[LINK..len])?;
-        if ip.protocol() != Protocol::TCP || ip.is_fragment() {
-            return Err(WireError::Unsupported);
-        }
-        let tcp = TcpView::parse(ip.payload())?;
+        let alone_len = ((ip_len + tcp_len - uncounted) as u16).to_be_bytes();
+        alone[LINK + len_at..][..2].copy_from_slice(&alone_len);
+        let (src, dst) = ends(&alone[LINK..len], is_v4)?;
+        let tcp = TcpView::parse(&alone[LINK + ip_len..len])?;
         if tcp.flags().intersects(TcpFlags::SYN | TcpFlags::RST) {
             return Err(WireError::Unsupported);
         }
         Ok(Self {
             headers,
+            is_v4,
             ip_len,
             tcp_len,
             payload_len: frame_len - len,
-            src: ip.src(),
-            dst: ip.dst(),
+            src,
+            dst,
             seq: tcp.seq(),
             flags: tcp.flags(),
         })
@@ -123,12 +126,12 @@ impl LongSegment {
         LINK + self.ip_len + self.tcp_len
     }
 
-    /// Whether both checksums are right, given the sum of the whole payload.
+    /// Whether all checksums are right, given the sum of the whole payload.
     pub fn is_valid(&self, payload: Sum) -> bool {
         let (ip, tcp) = self.headers[LINK..self.headers_len()].split_at(self.ip_len);
         let len = self.tcp_len + self.payload_len;
         let segment = pseudo_header_sum(self.src, self.dst, Protocol::TCP, len).add(Sum::of(tcp));
-        Sum::of(ip).is_valid() && segment.add(payload).is_valid()
+        (!self.is_v4 || Sum::of(ip).is_valid()) && segment.add(payload).is_valid()
     }
 
     /// Writes the headers of the segment that carries `len` bytes from the payload's byte `at` on, whose sum is `sum`.
@@ -140,11 +143,16 @@ impl LongSegment {
         let out = &mut out[..self.headers_len()];
         out.copy_from_slice(&self.headers[..self.headers_len()]);
         let (ip, tcp) = out[LINK..].split_at_mut(self.ip_len);
-        let total_len = (self.ip_len + self.tcp_len + len) as u16;
-        ip[TOTAL_LEN..][..2].copy_from_slice(&total_len.to_be_bytes());
-        ip[IP_CHECKSUM..][..2].fill(0);
-        let checksum = Sum::of(ip).finish();
-        ip[IP_CHECKSUM..][..2].copy_from_slice(&checksum.to_be_bytes());
+        let segment_len = self.tcp_len + len;
+        if self.is_v4 {
+            let total_len = (self.ip_len + segment_len) as u16;
+            ip[TOTAL_LEN..][..2].copy_from_slice(&total_len.to_be_bytes());
+            ip[IP_CHECKSUM..][..2].fill(0);
+            let checksum = Sum::of(ip).finish();
+            ip[IP_CHECKSUM..][..2].copy_from_slice(&checksum.to_be_bytes());
+        } else {
+            ip[PAYLOAD_LEN..][..2].copy_from_slice(&(segment_len as u16).to_be_bytes());
+        }
 
         let mut flags = self.flags;
         if at + len < self.payload_len {
@@ -164,4 +172,18 @@ impl LongSegment {
         let checksum = segment.add(sum).finish();
         tcp[TCP_CHECKSUM..][..2].copy_from_slice(&checksum.to_be_bytes());
     }
+}
+
+/// Source and destination of a packet of TCP's first bytes.
+fn ends(packet: &[u8], is_v4: bool) -> Result<(Address, Address), WireError> {
+    let (ends, is_tcp) = if is_v4 {
+        let ip = Ipv4View::parse(packet)?;
+        let is_tcp = ip.protocol() == Protocol::TCP && !ip.is_fragment();
+        ((ip.src().into(), ip.dst().into()), is_tcp)
+    } else {
+        let ip = Ipv6View::parse(packet)?;
+        let is_direct = ip.header_len() == Ipv6Repr::HEADER_LEN;
+        ((ip.src().into(), ip.dst().into()), ip.protocol() == Protocol::TCP && is_direct)
+    };
+    if is_tcp { Ok(ends) } else { Err(WireError::Unsupported) }
 }

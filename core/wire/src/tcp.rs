@@ -11,9 +11,9 @@ use zerocopy::{
     FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, big_endian::U16, big_endian::U32,
 };
 
-use crate::ipv4::pseudo_header_words;
+use crate::pseudo_header::pseudo_header_words;
 use crate::tcp_options::{ALIGNED_TIMESTAMP, ALIGNED_TIMESTAMP_LEN};
-use crate::{Ipv4Addr, Protocol, Sum, TcpOptions, Timestamp, WireError, pseudo_header_sum};
+use crate::{Address, Protocol, Sum, TcpOptions, Timestamp, WireError, pseudo_header_sum};
 
 /// The header without options as it lies in the segment (RFC 9293 §3.1).
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -251,7 +251,7 @@ impl<'a> TcpView<'a> {
 
     /// Whether the checksum over pseudo-header and segment is right (RFC 9293 §3.1).
     #[inline]
-    pub fn verify_checksum(&self, src: Ipv4Addr, dst: Ipv4Addr) -> bool {
+    pub fn verify_checksum(&self, src: impl Into<Address>, dst: impl Into<Address>) -> bool {
         pseudo_header_sum(src, dst, Protocol::TCP, self.segment.len())
             .add(Sum::of(self.segment))
             .is_valid()
@@ -393,11 +393,12 @@ impl TcpRepr {
     pub fn emit(
         &self,
         out: &mut [u8],
-        src: Ipv4Addr,
-        dst: Ipv4Addr,
+        src: impl Into<Address>,
+        dst: impl Into<Address>,
         payload_len: usize,
         payload_sum: Sum,
     ) {
+        let (src, dst) = (src.into(), dst.into());
         match self.options.only_timestamp() {
             Some(timestamp) => {
                 const LEN: usize = size_of::<RawWithTimestamp>();
@@ -424,8 +425,8 @@ impl TcpRepr {
     fn emit_any(
         &self,
         out: &mut [u8],
-        src: Ipv4Addr,
-        dst: Ipv4Addr,
+        src: Address,
+        dst: Address,
         payload_len: usize,
         payload_sum: Sum,
     ) {

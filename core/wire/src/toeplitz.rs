@@ -2,12 +2,16 @@
 //!
 //! `Toeplitz::new(&MICROSOFT_KEY).hash_v4(src, dst, src_port, dst_port)` gives the number whose low bits select the
 //! flow group. The hash is linear over GF(2): each input byte contributes a word that depends on its position and
-//! value only, so twelve look-ups replace ninety-six conditional shifts.
+//! value only, so twelve look-ups replace ninety-six conditional shifts. Over IPv6 (`hash_v6`) thirty-six do.
+
+use core::net::Ipv6Addr;
 
 use crate::Ipv4Addr;
 
-/// Bytes of the IPv4 4-tuple: two addresses, two ports.
-const TUPLE_LEN: usize = 12;
+/// Bytes of the longest input, the IPv6 4-tuple: two addresses, two ports. The IPv4 4-tuple has the first 12 positions.
+const TUPLE_LEN: usize = 36;
+/// Position of the ports in the IPv6 4-tuple.
+const PORTS_V6: usize = 32;
 
 /// The key of Microsoft's verification suite, also the default of many drivers.
 pub const MICROSOFT_KEY: [u8; 40] = [
@@ -16,7 +20,7 @@ pub const MICROSOFT_KEY: [u8; 40] = [
     0x6a, 0x42, 0xb7, 0x3b, 0xbe, 0xac, 0x01, 0xfa,
 ];
 
-/// A key's tables: 12 KiB, made once and kept in one place.
+/// A key's tables: 36 KiB, made once and kept in one place. IPv4 reads the first 12 KiB of them.
 #[derive(Clone)]
 pub struct Toeplitz {
     tables: [[u32; 256]; TUPLE_LEN],
@@ -28,14 +32,17 @@ impl Toeplitz {
         let mut tables = [[0; 256]; TUPLE_LEN];
         let mut position = 0;
         while position < TUPLE_LEN {
-            let mut value = 1usize;
-            while value < 256 {
-                // Each value is one without its lowest set bit, which is made already, plus that bit's window.
-                let lowest_bit = value & value.wrapping_neg();
-                let bit = 7 - lowest_bit.trailing_zeros() as usize;
-                tables[position][value] =
-                    tables[position][value ^ lowest_bit] ^ window(key, 8 * position + bit);
-                value += 1;
+            // Each bit doubles the values that are made: those without it, and the same with it.
+            let mut made = 1usize;
+            while made < 256 {
+                let bit = 7 - made.trailing_zeros() as usize;
+                let contribution = window(key, 8 * position + bit);
+                let mut value = 0;
+                while value < made {
+                    tables[position][made | value] = tables[position][value] ^ contribution;
+                    value += 1;
+                }
+                made *= 2;
             }
             position += 1;
         }
@@ -43,8 +50,9 @@ impl Toeplitz {
     }
 
     /// What each value of each byte contributes to the hash, in the order of a packet: source and destination address,
-    /// source and destination port. For programs that compute it elsewhere, in the kernel say.
-    pub fn tables(&self) -> &[[u32; 256]; 12] {
+    /// source and destination port, of IPv4 in the first 12 tables, of IPv6 in all. For programs that compute it
+    /// elsewhere, in the kernel say.
+    pub fn tables(&self) -> &[[u32; 256]; 36] {
         &self.tables
     }
 
@@ -56,17 +64,21 @@ impl Toeplitz {
 
     /// What a destination address contributes to the hash: a receiver computes its own once.
     pub fn destination(&self, dst: Ipv4Addr) -> u32 {
-        let tables = self.tables.iter().skip(4);
-        tables.zip(dst.octets()).fold(0, |hash, (table, byte)| hash ^ table[usize::from(byte)])
+        self.contribution(4, dst.octets())
     }
 
     /// As [`hash_v4`](Self::hash_v4), where `destination` is [`destination`](Self::destination) of the
     /// receiver's address.
     #[inline]
     pub fn hash_v4_to(&self, destination: u32, src: Ipv4Addr, src_port: u16, dst_port: u16) -> u32 {
-        let [a, b, c, d] = src.octets();
-        let [e, f] = src_port.to_be_bytes();
-        let [g, h] = dst_port.to_be_bytes();
+        let ([e, f], [g, h]) = (src_port.to_be_bytes(), dst_port.to_be_bytes());
+        self.hash_v4_of(destination, src, [e, f, g, h])
+    }
+
+    /// The same with source and destination port as they lie in a packet.
+    #[inline]
+    pub fn hash_v4_of(&self, destination: u32, src: Ipv4Addr, ports: [u8; 4]) -> u32 {
+        let ([a, b, c, d], [e, f, g, h]) = (src.octets(), ports);
         let t = &self.tables;
         destination
             ^ t[0][usize::from(a)]
@@ -82,12 +94,51 @@ impl Toeplitz {
     /// The hash of the addresses only, as for fragments and protocols without ports.
     #[inline]
     pub fn hash_v4_2tuple(&self, src: Ipv4Addr, dst: Ipv4Addr) -> u32 {
-        let mut hash = 0;
-        let bytes = src.octets().into_iter().chain(dst.octets());
-        for (table, byte) in self.tables.iter().zip(bytes) {
-            hash ^= table[usize::from(byte)];
-        }
-        hash
+        self.contribution(0, src.octets()) ^ self.destination(dst)
+    }
+
+    /// The hash of IPv6 addresses and ports: `src` is the remote end of what is received.
+    #[inline]
+    pub fn hash_v6(&self, src: Ipv6Addr, dst: Ipv6Addr, src_port: u16, dst_port: u16) -> u32 {
+        self.hash_v6_to(self.destination_v6(dst), src, src_port, dst_port)
+    }
+
+    /// What an IPv6 destination address contributes to the hash: a receiver computes its own once.
+    pub fn destination_v6(&self, dst: Ipv6Addr) -> u32 {
+        self.contribution(16, dst.octets())
+    }
+
+    /// As [`hash_v6`](Self::hash_v6), where `destination` is [`destination_v6`](Self::destination_v6) of the
+    /// receiver's address.
+    #[inline]
+    pub fn hash_v6_to(&self, destination: u32, src: Ipv6Addr, src_port: u16, dst_port: u16) -> u32 {
+        let ([a, b], [c, d]) = (src_port.to_be_bytes(), dst_port.to_be_bytes());
+        destination ^ self.source_v6(src) ^ self.ports_v6([a, b, c, d])
+    }
+
+    /// What an IPv6 source address contributes to the hash.
+    #[inline]
+    pub fn source_v6(&self, src: Ipv6Addr) -> u32 {
+        self.contribution(0, src.octets())
+    }
+
+    /// What the ports of an IPv6 packet contribute to the hash, source and destination as they lie in it.
+    #[inline]
+    pub fn ports_v6(&self, ports: [u8; 4]) -> u32 {
+        self.contribution(PORTS_V6, ports)
+    }
+
+    /// The hash of the IPv6 addresses only, as for fragments, extension headers and protocols without ports.
+    #[inline]
+    pub fn hash_v6_2tuple(&self, src: Ipv6Addr, dst: Ipv6Addr) -> u32 {
+        self.contribution(0, src.octets()) ^ self.destination_v6(dst)
+    }
+
+    /// What `bytes` contribute that begin at `position` of the input.
+    #[inline]
+    fn contribution<const N: usize>(&self, position: usize, bytes: [u8; N]) -> u32 {
+        let tables = self.tables[position..position + N].iter();
+        tables.zip(bytes).fold(0, |hash, (table, byte)| hash ^ table[usize::from(byte)])
     }
 }
 

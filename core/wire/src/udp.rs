@@ -5,7 +5,7 @@
 
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, big_endian::U16};
 
-use crate::{Endpoint, Ipv4Addr, Ipv4Repr, Protocol, Sum, WireError, pseudo_header_sum};
+use crate::{Address, Endpoint, Ipv4Repr, Ipv6Repr, Protocol, Sum, WireError, pseudo_header_sum};
 
 /// The header as it lies in the datagram.
 #[derive(FromBytes, IntoBytes, KnownLayout, Immutable, Unaligned)]
@@ -39,11 +39,13 @@ impl<'a> UdpView<'a> {
         Ok(UdpView { raw, payload })
     }
 
-    /// Whether the checksum is right, or absent: zero says that the sender made none (RFC 768).
+    /// Whether the checksum is right, or absent: zero says that the sender made none (RFC 768), which over IPv6 none may
+    /// (RFC 8200 §8.1).
     #[inline]
-    pub fn verify_checksum(&self, src: Ipv4Addr, dst: Ipv4Addr) -> bool {
+    pub fn verify_checksum(&self, src: impl Into<Address>, dst: impl Into<Address>) -> bool {
+        let dst = dst.into();
         if self.raw.checksum.get() == 0 {
-            return true;
+            return dst.is_ipv4();
         }
         let len = size_of::<Raw>() + self.payload.len();
         pseudo_header_sum(src, dst, Protocol::UDP, len)
@@ -112,7 +114,13 @@ impl UdpRepr {
     /// # Panics
     /// When `out` has fewer than 8 bytes.
     #[inline]
-    pub fn emit(&self, out: &mut [u8], src: Ipv4Addr, dst: Ipv4Addr, payload_sum: Sum) {
+    pub fn emit(
+        &self,
+        out: &mut [u8],
+        src: impl Into<Address>,
+        dst: impl Into<Address>,
+        payload_sum: Sum,
+    ) {
         let len = Self::HEADER_LEN + self.payload_len;
         let checksum = pseudo_header_sum(src, dst, Protocol::UDP, len)
             .add_u16(self.src_port)
@@ -131,17 +139,27 @@ impl UdpRepr {
     }
 }
 
-/// Writes a whole IPv4 packet around a datagram: time to live 64, not to be fragmented, all checksums
-/// right. For tools and tests, which have no buffer with headroom. Answers its length in bytes.
+/// Writes a whole packet around a datagram: time to live 64, not to be fragmented, all checksums right; over IPv6 if one
+/// of the ends is. For tools and tests, which have no buffer with headroom. Answers its length in bytes.
 ///
 /// # Panics
-/// When `out` has fewer bytes than the payload and 28.
+/// When `out` has fewer bytes than the payload and 28, over IPv6 48.
 pub fn emit_udp_packet(out: &mut [u8], from: Endpoint, to: Endpoint, payload: &[u8]) -> usize {
     let datagram_len = UdpRepr::HEADER_LEN + payload.len();
-    Ipv4Repr::new(from.addr, to.addr, Protocol::UDP, datagram_len).emit(out);
-    let (udp, rest) = out[Ipv4Repr::HEADER_LEN..].split_at_mut(UdpRepr::HEADER_LEN);
+    let ip_len = match (from.addr.v4(), to.addr.v4()) {
+        (Some(from), Some(to)) => {
+            Ipv4Repr::new(from, to, Protocol::UDP, datagram_len).emit(out);
+            Ipv4Repr::HEADER_LEN
+        }
+        _ => {
+            let [from, to] = [from, to].map(|end| end.addr.octets().into());
+            Ipv6Repr::new(from, to, Protocol::UDP, datagram_len).emit(out);
+            Ipv6Repr::HEADER_LEN
+        }
+    };
+    let (udp, rest) = out[ip_len..].split_at_mut(UdpRepr::HEADER_LEN);
     rest[..payload.len()].copy_from_slice(payload);
     let repr = UdpRepr { src_port: from.port, dst_port: to.port, payload_len: payload.len() };
     repr.emit(udp, from.addr, to.addr, Sum::of(payload));
-    Ipv4Repr::HEADER_LEN + datagram_len
+    ip_len + datagram_len
 }

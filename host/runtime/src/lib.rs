@@ -29,7 +29,8 @@ pub use dataplane::{
 };
 pub use shown::{Shown, Watched};
 pub use stack::{
-    CongestionAlgorithm, Ecn, FLOW_GROUPS, Keepalive, PeerRegister, RssKey, StackConfig, policy,
+    CongestionAlgorithm, Ecn, FLOW_GROUPS, Keepalive, PeerRegister, Route, RssKey, StackConfig,
+    policy,
 };
 
 pub use beside::beside;

@@ -1,19 +1,20 @@
 //! The register of peers: memory that outlives a dataplane, in which it writes down whom it is connected with.
 //!
 //! A process that is killed tells its peers nothing. Whoever started it kept the descriptor, and another dataplane reads
-//! there whom to tell. A connection is one word ([`FlowKey::to_bits`]; 0: there is none), at the place of its flow group
-//! and its slot there: written when it begins and when it has ended, by one store, and never for a segment.
+//! there whom to tell. A connection is one word, the peer's address, its port and the own port (0: there is none), at the
+//! place of its flow group and its slot there: written when it begins and when it has ended, and never for a segment. An
+//! IPv6 address stands behind all words, at the same place of a part of the memory that is not used without.
 //!
 //! ```
 //! use runtime::{PeerRegister, Register};
-//! use wire::FlowKey;
 //! let kept = Register::create(1024)?; // by whoever outlives the dataplane
 //! let register = Register::join(kept.try_clone()?, 1024)?; // the dataplane's
-//! let flow = FlowKey::new("10.0.0.1:40000".parse()?, 7);
-//! register.opened(3, 0, flow);
+//! let (peer, own_port) = ("10.0.0.1:40000".parse()?, 7);
+//! register.opened(3, 0, peer, own_port);
 //! drop(register);
 //! let left = Register::left(kept, 1024)?; // another dataplane's, later
-//! assert_eq!((0..left.places()).filter_map(|place| left.peer(place)).collect::<Vec<_>>(), [flow]);
+//! let peers = (0..left.places()).filter_map(|place| left.peer(place));
+//! assert_eq!(peers.collect::<Vec<_>>(), [(peer, own_port)]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -24,10 +25,14 @@ use std::sync::atomic::Ordering;
 
 use memfile::Memory;
 use stack::{FLOW_GROUPS, PeerRegister};
-use wire::FlowKey;
+use wire::{Address, Endpoint, Ipv4Addr};
 
 /// Bytes of a word.
 const WORD: usize = size_of::<u64>();
+/// Bytes of an IPv6 address.
+const ADDRESS: usize = 16;
+/// In the place of an IPv4 address, which it is not: the peer's is an IPv6 address.
+const IS_V6: u32 = Ipv4Addr::new(224, 0, 0, 0).to_bits();
 /// Bytes of a page, or a part of one.
 const PAGE: usize = 4096;
 
@@ -38,7 +43,18 @@ pub fn places_of_group(max_connections: u32) -> usize {
 }
 
 fn bytes(max_connections: u32) -> usize {
-    FLOW_GROUPS * places_of_group(max_connections) * WORD
+    FLOW_GROUPS * places_of_group(max_connections) * (WORD + ADDRESS)
+}
+
+/// Places that so many bytes have.
+fn places(bytes: usize) -> usize {
+    bytes / (WORD + ADDRESS)
+}
+
+/// Where the two halves of a place's IPv6 address stand, behind the words of all `places`.
+fn halves_of(place: usize, places: usize) -> [usize; 2] {
+    let first = places * WORD + place * ADDRESS;
+    [first, first + WORD]
 }
 
 /// The side of the dataplane that serves.
@@ -64,7 +80,7 @@ impl Register {
     pub fn join(file: OwnedFd, max_connections: u32) -> io::Result<Arc<Self>> {
         let memory = Memory::join(file, bytes(max_connections))?;
         // The first touch of a page is paid for here and not on a serving core.
-        for offset in (0..memory.len()).step_by(PAGE) {
+        for offset in (0..places(memory.len()) * WORD).step_by(PAGE) {
             let _ = memory.word64(offset).map(|word| word.load(Ordering::Relaxed));
         }
         Ok(Arc::new(Self { memory, places_of_group: places_of_group(max_connections) }))
@@ -79,25 +95,39 @@ impl Register {
         Ok(PeersLeft { memory: Memory::join_read_only(file, bytes(max_connections))? })
     }
 
-    fn set(&self, group: u16, slot: u32, word: u64) {
-        let slot = slot as usize;
-        if slot < self.places_of_group
-            && let Some(place) =
-                self.memory.word64((group as usize * self.places_of_group + slot) * WORD)
-        {
-            // Each word is read by itself, by a process that begins when this one has ended.
-            place.store(word, Ordering::Relaxed);
+    /// The place of a connection that is written down.
+    fn place(&self, group: u16, slot: u32) -> Option<usize> {
+        let (group, slot) = (group as usize, slot as usize);
+        let is_inside = group < FLOW_GROUPS && slot < self.places_of_group;
+        is_inside.then_some(group * self.places_of_group + slot)
+    }
+
+    /// Each word is read by a process that begins when this one has ended.
+    fn store(&self, offset: usize, value: u64) {
+        if let Some(word) = self.memory.word64(offset) {
+            word.store(value, Ordering::Relaxed);
         }
     }
 }
 
 impl PeerRegister for Register {
-    fn opened(&self, group: u16, slot: u32, flow: FlowKey) {
-        self.set(group, slot, flow.to_bits());
+    fn opened(&self, group: u16, slot: u32, remote: Endpoint, local_port: u16) {
+        let Some(place) = self.place(group, slot) else { return };
+        let address = remote.addr.v4().map_or(IS_V6, Ipv4Addr::to_bits);
+        if address == IS_V6 {
+            let bits = u128::from_be_bytes(remote.addr.octets());
+            let halves = halves_of(place, places(self.memory.len()));
+            self.store(halves[0], (bits >> 64) as u64);
+            self.store(halves[1], bits as u64);
+        }
+        let ports = u64::from(remote.port) << 16 | u64::from(local_port);
+        self.store(place * WORD, u64::from(address) << 32 | ports);
     }
 
     fn closed(&self, group: u16, slot: u32) {
-        self.set(group, slot, 0);
+        if let Some(place) = self.place(group, slot) {
+            self.store(place * WORD, 0);
+        }
     }
 }
 
@@ -110,13 +140,23 @@ pub struct PeersLeft {
 impl PeersLeft {
     /// Places, taken or not.
     pub fn places(&self) -> usize {
-        self.memory.len() / WORD
+        places(self.memory.len())
     }
 
-    /// The connection at a place, as the dataplane that is gone wrote it; none where there is none.
-    pub fn peer(&self, place: usize) -> Option<FlowKey> {
-        let word = self.memory.word64(place.checked_mul(WORD)?)?.load(Ordering::Relaxed);
-        (word != 0).then(|| FlowKey::from_bits(word))
+    /// The connection at a place, as the dataplane that is gone wrote it: its peer, and the own port. None where there is
+    /// none.
+    pub fn peer(&self, place: usize) -> Option<(Endpoint, u16)> {
+        let load = |offset| Some(self.memory.word64(offset)?.load(Ordering::Relaxed));
+        let word = (place < self.places()).then(|| load(place * WORD)).flatten()?;
+        let address = match (word >> 32) as u32 {
+            IS_V6 => {
+                let [high, low] = halves_of(place, self.places());
+                let bits = u128::from(load(high)?) << 64 | u128::from(load(low)?);
+                Address::from_octets(bits.to_be_bytes())
+            }
+            v4 => Ipv4Addr::from_bits(v4).into(),
+        };
+        (word != 0).then(|| (Endpoint::new(address, (word >> 16) as u16), word as u16))
     }
 }
 
@@ -126,11 +166,20 @@ mod tests {
 
     const CONNECTIONS: u32 = 1_000;
 
-    fn flow(port: u16) -> FlowKey {
-        FlowKey::new("10.0.0.1:40000".parse().expect("an endpoint"), port)
+    type Connection = (Endpoint, u16);
+
+    fn connection(port: u16) -> Connection {
+        let v6 = port.is_multiple_of(2);
+        let peer = if v6 { "[2001:db8::1]:40000" } else { "10.0.0.1:40000" };
+        (peer.parse().expect("an endpoint"), port)
     }
 
-    fn peers(left: &PeersLeft) -> Vec<(usize, FlowKey)> {
+    fn open(register: &Register, group: u16, slot: u32, port: u16) {
+        let (peer, own) = connection(port);
+        register.opened(group, slot, peer, own);
+    }
+
+    fn peers(left: &PeersLeft) -> Vec<(usize, Connection)> {
         (0..left.places()).filter_map(|place| Some((place, left.peer(place)?))).collect()
     }
 
@@ -148,19 +197,19 @@ mod tests {
         let places = places_of_group(CONNECTIONS);
         assert_eq!((places, left.places()), (79, FLOW_GROUPS * 79));
         let last = (FLOW_GROUPS - 1) as u16;
-        register.opened(0, 0, flow(1));
-        register.opened(last, places as u32 - 1, flow(2));
-        let both = [(0, flow(1)), (left.places() - 1, flow(2))];
+        open(&register, 0, 0, 1);
+        open(&register, last, places as u32 - 1, 2);
+        let both = [(0, connection(1)), (left.places() - 1, connection(2))];
         assert_eq!(peers(&left), both);
         // The next group's first place is nobody's second one.
         for (group, slot) in [(0, places as u32), (0, u32::MAX), (last + 1, 0), (u16::MAX, 3)] {
-            register.opened(group, slot, flow(3));
+            open(&register, group, slot, 3);
             register.closed(group, slot);
             assert_eq!(peers(&left), both);
         }
         register.closed(0, 0);
-        register.opened(last, places as u32 - 1, flow(4));
-        assert_eq!(peers(&left), [(left.places() - 1, flow(4))]);
+        open(&register, last, places as u32 - 1, 4);
+        assert_eq!(peers(&left), [(left.places() - 1, connection(4))]);
         assert_eq!(left.peer(left.places()).or(left.peer(usize::MAX)), None);
     }
 
@@ -172,7 +221,7 @@ mod tests {
         let mut word = 1u64;
         for offset in (0..register.memory.len()).step_by(WORD) {
             word = word.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-            register.memory.word64(offset).expect("inside").store(word, Ordering::Relaxed);
+            register.store(offset, word);
         }
         assert_eq!(peers(&left).len(), left.places());
     }

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
+use wire::Address;
 
 use dataplane::ConservingConfig;
 use mem::Region;
@@ -14,7 +15,7 @@ use tailplane::{
     Calls, Cookie, DeadReason, Endpoint, Event, Events, Handle, Instant, Ipv4Addr, MacAddr, Service,
 };
 
-const SERVER: Endpoint = Endpoint::new(Ipv4Addr::new(10, 9, 0, 1), 80);
+const SERVER: Endpoint = Endpoint::v4(Ipv4Addr::new(10, 9, 0, 1), 80);
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
 const CONNECTIONS: usize = 50;
 
@@ -82,7 +83,7 @@ impl Service for Caller<'_> {
     }
 }
 
-fn config(address: Ipv4Addr, mac: MacAddr, scheduler: Scheduler) -> RuntimeConfig {
+fn config(address: impl Into<Address>, mac: MacAddr, scheduler: Scheduler) -> RuntimeConfig {
     let mut stack = StackConfig::new(address, 24, mac);
     stack.tcp_listen = vec![SERVER.port];
     RuntimeConfig {

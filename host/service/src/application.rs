@@ -96,7 +96,7 @@ pub fn hello(config: &RunConfig, runtime: &RuntimeConfig) -> Hello {
         geometry: Geometry { events: plain.events.max(events), ..plain },
         waiting: Waiting { placement: config.dataplane.placement.into(), ..Waiting::default() },
         // Segments carry timestamps.
-        segment_bytes: usize::from(runtime.stack.mss()) - 12,
+        segment_bytes: runtime.stack.segment_bytes(),
     }
 }
 

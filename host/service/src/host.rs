@@ -11,7 +11,7 @@ use runtime::{
     ElasticConfig, IdlePolicy, Keepalive, ModerationPolicy, ReadySetConfig, StackConfig,
 };
 use statseg::{Layout, Segment};
-use tailplane::{MacAddr, Service};
+use tailplane::{MacAddr, Prefix, Service};
 
 use super::builtin::{self, Runner};
 use super::config::{App, DataplaneConfig, RunConfig, SchedulerName};
@@ -52,18 +52,20 @@ pub fn lab(config: &RunConfig) -> anyhow::Result<Option<Lab>> {
     if config.network.interface.is_some() || config.network.shm.is_some() {
         return Ok(None);
     }
-    lab_named(config.network.lab(), config.dataplane.threads).map(Some)
+    let own = config.network.own_addresses()?;
+    let ipv6 = own.iter().any(|own| !own.address.is_ipv4());
+    lab_named(config.network.lab(), config.dataplane.threads, ipv6).map(Some)
 }
 
-/// The lab of this name, made now with so many queues if it was not up.
+/// The lab of this name, made now with so many queues, and with IPv6 if it is to be, if it was not up.
 ///
 /// # Errors
 /// What the lab could not do.
-pub fn lab_named(name: &str, queues: u32) -> anyhow::Result<Lab> {
+pub fn lab_named(name: &str, queues: u32, ipv6: bool) -> anyhow::Result<Lab> {
     match Lab::attach(name) {
         Err(LabError::NotUp { .. }) => {
             let (prefix, lifetime) = (name.to_owned(), Lifetime::Process);
-            let wanted = LabConfig { prefix, queues, lifetime, ..LabConfig::default() };
+            let wanted = LabConfig { prefix, queues, lifetime, ipv6, ..LabConfig::default() };
             Lab::create(wanted).context("cannot make the lab")
         }
         attached => Ok(attached?),
@@ -76,11 +78,13 @@ pub fn lab_named(name: &str, queues: u32) -> anyhow::Result<Lab> {
 /// # Errors
 /// Classes of connections, or an address, that there are not.
 pub fn runtime(config: &RunConfig, mac: MacAddr, mtu: Mtu) -> anyhow::Result<RuntimeConfig> {
-    let (address, prefix_bits) = config.network.own_address()?;
-    let mut stack = StackConfig::new(address, prefix_bits, mac);
+    let addresses = config.network.own_addresses()?;
+    let Prefix { address, bits } = addresses[0];
+    let mut stack = StackConfig::new(address, bits, mac);
+    stack.addresses = addresses;
     stack.mtu_bytes = mtu.send;
     stack.receive_mtu_bytes = Some(mtu.receive);
-    stack.gateway = config.network.gateway;
+    stack.routes = config.network.routes()?;
     stack.neighbors = config.network.neighbors()?;
     (stack.ttl, stack.dscp) = (config.network.ttl, config.network.dscp);
     stack.tcp_listen = config.service.all_ports().collect();

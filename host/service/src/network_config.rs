@@ -8,12 +8,15 @@
 //! ```
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
 
-use anyhow::bail;
+use anyhow::{anyhow, bail};
 use configfile::in_range;
+use nic::xdp_program::MAX_ADDRESSES;
+use runtime::Route;
 use serde::Deserialize;
-use tailplane::MacAddr;
+use tailplane::{Address, MacAddr, Prefix};
 
 use crate::lab::constants::{DATAPLANE_ADDRESS, DEFAULT_PREFIX, SUBNET_BITS};
 
@@ -33,6 +36,42 @@ pub enum ModeName {
     Generic,
 }
 
+/// A value, or a list of values.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(untagged)]
+pub enum OneOrMore {
+    /// One.
+    One(String),
+    /// A list, which may be empty.
+    More(Vec<String>),
+}
+
+impl Default for OneOrMore {
+    fn default() -> Self {
+        Self::More(Vec::new())
+    }
+}
+
+impl OneOrMore {
+    /// All of them.
+    pub fn as_slice(&self) -> &[String] {
+        match self {
+            Self::One(one) => std::slice::from_ref(one),
+            Self::More(more) => more,
+        }
+    }
+}
+
+/// Reads the value of a key.
+fn parse<T: FromStr>(key: &str, text: &str, allowed: &str) -> anyhow::Result<T> {
+    text.parse().map_err(|_| anyhow!("`{key}` is '{text}'; allowed: {allowed}"))
+}
+
+/// An address of one of the dataplane's own versions.
+fn parse_address(key: &str, text: &str) -> anyhow::Result<Address> {
+    parse(key, text, "an address as in 10.0.0.1 or 2001:db8::1")
+}
+
 /// `[network]`: the lab, or an interface of this machine.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -41,12 +80,14 @@ pub struct NetworkConfig {
     pub lab: Option<String>,
     /// An interface in the namespace that the command runs in.
     pub interface: Option<String>,
-    /// The dataplane's address and prefix on that interface: `10.0.0.2/24`.
-    pub address: Option<String>,
-    /// The next hop beyond the prefix.
-    pub gateway: Option<Ipv4Addr>,
+    /// The dataplane's address and network on that interface, or a list of them: `10.0.0.2/24`, `2001:db8::2/64`.
+    pub address: OneOrMore,
+    /// The next hop beyond these networks, or a list of one for each version of IP.
+    pub gateway: OneOrMore,
+    /// Next hops to other networks: `{ "10.9.0.0/16" = "10.0.0.7" }`. The longest prefix counts.
+    pub routes: BTreeMap<String, String>,
     /// Link addresses of neighbours, which are then never asked for: `{ "10.0.0.1" = "02:00:00:00:00:01" }`.
-    pub neighbors: BTreeMap<Ipv4Addr, String>,
+    pub neighbors: BTreeMap<String, String>,
     /// Time to live of packets that are sent.
     pub ttl: u8,
     /// Their Differentiated Services codepoint, six bits.
@@ -63,8 +104,9 @@ impl Default for NetworkConfig {
         Self {
             lab: None,
             interface: None,
-            address: None,
-            gateway: None,
+            address: OneOrMore::default(),
+            gateway: OneOrMore::default(),
+            routes: BTreeMap::new(),
             neighbors: BTreeMap::new(),
             ttl: 64,
             dscp: 0,
@@ -79,25 +121,75 @@ impl NetworkConfig {
     ///
     /// # Errors
     /// The key, the value and what is allowed.
-    pub fn neighbors(&self) -> anyhow::Result<Vec<(Ipv4Addr, MacAddr)>> {
-        let parsed = self.neighbors.iter().map(|(&address, mac)| match mac.parse() {
-            Ok(mac) => Ok((address, mac)),
-            Err(_) => bail!(
-                "`network.neighbors.\"{address}\"` is {mac:?}; allowed: a link address as 02:00:00:00:00:01"
-            ),
+    pub fn neighbors(&self) -> anyhow::Result<Vec<(Address, MacAddr)>> {
+        let parsed = self.neighbors.iter().map(|(address, mac)| {
+            let key = format!("network.neighbors.\"{address}\"");
+            let allowed = "a link address as 02:00:00:00:00:01";
+            Ok((parse_address("network.neighbors", address)?, parse(&key, mac, allowed)?))
         });
         parsed.collect()
     }
 
-    /// The dataplane's address, and its prefix.
+    /// The dataplane's addresses, each with its network: in the lab, where none is given, the lab's.
     ///
     /// # Errors
     /// The key, the value and what is allowed.
-    pub fn own_address(&self) -> anyhow::Result<(Ipv4Addr, u8)> {
-        match &self.address {
-            Some(address) => configfile::network("network.address", address),
-            None => Ok((DATAPLANE_ADDRESS, SUBNET_BITS)),
+    pub fn own_addresses(&self) -> anyhow::Result<Vec<Prefix>> {
+        let own = self.address.as_slice();
+        if own.is_empty() {
+            return Ok(vec![Prefix::new(DATAPLANE_ADDRESS.into(), SUBNET_BITS)]);
         }
+        if own.len() > MAX_ADDRESSES {
+            bail!(
+                "`network.address` has {} addresses; allowed: at most {MAX_ADDRESSES}",
+                own.len()
+            );
+        }
+        let parsed = own.iter().map(|address| {
+            let allowed = "an address and a prefix of 0 to 32, of IPv6 to 128, as in 10.0.0.2/24 or 2001:db8::2/64";
+            let own: Prefix = parse("network.address", address, allowed)?;
+            if own.address.is_martian() {
+                bail!("`network.address` is '{address}'; allowed: the address of a host");
+            }
+            Ok(own)
+        });
+        parsed.collect()
+    }
+
+    /// The next hops to what is not in these networks.
+    ///
+    /// # Errors
+    /// The key, the value and what is allowed; a next hop that is not in one of the networks.
+    pub fn routes(&self) -> anyhow::Result<Vec<Route>> {
+        let everywhere = |via: Address| {
+            let (v4, v6) = (Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into());
+            Prefix::new(if via.is_ipv4() { v4 } else { v6 }, 0)
+        };
+        let mut routes = Vec::new();
+        for gateway in self.gateway.as_slice() {
+            let via = parse_address("network.gateway", gateway)?;
+            routes.push(("network.gateway", Route { to: everywhere(via), via }));
+        }
+        for (to, via) in &self.routes {
+            let allowed = "a network as in 10.9.0.0/16 or 2001:db8:9::/48";
+            let (to, via) =
+                (parse("network.routes", to, allowed)?, parse_address("network.routes", via)?);
+            routes.push(("network.routes", Route { to, via }));
+        }
+        let own = self.own_addresses()?;
+        // By its address alone a host with an IPv6 address is a neighbour (RFC 4291 §2.5.6).
+        let link_local = Prefix::new(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0).into(), 10);
+        for (key, Route { to, via }) in &routes {
+            let is_neighbor = own.iter().any(|own| {
+                own.contains(*via) || !own.address.is_ipv4() && link_local.contains(*via)
+            });
+            if !is_neighbor || to.address.is_ipv4() != via.is_ipv4() {
+                bail!(
+                    "`{key}` leads to {to} by {via}; allowed: a neighbour in a network of `network.address`"
+                );
+            }
+        }
+        Ok(routes.into_iter().map(|(_, route)| route).collect())
     }
 
     /// The lab's name, for a service on neither an interface nor shared memory.
@@ -123,14 +215,12 @@ impl NetworkConfig {
                     "cannot set network.mode: found network.shm, which is no interface; remove one"
                 );
             }
-        } else if self.interface.is_some() != self.address.is_some() {
+        } else if self.interface.is_some() && self.address.as_slice().is_empty() {
             bail!(
                 "`network.interface` and `network.address` go together: set both, or none to use the lab"
             );
         }
-        if let Some(address) = &self.address {
-            configfile::network("network.address", address)?;
-        }
+        self.routes()?;
         in_range("network.ttl", self.ttl, 1, 255)?;
         in_range("network.dscp", self.dscp, 0, 63)?;
         self.neighbors().map(drop)

@@ -19,7 +19,7 @@ use anyhow::{Context, bail};
 use process::{Near, Rates, Toll};
 use runtime::policy::{Direction, NetworkPolicy, Rule, Transport};
 use serde::Deserialize;
-use tailplane::Ipv4Addr;
+use tailplane::Prefix;
 
 use super::config_values::DomainName;
 
@@ -131,10 +131,6 @@ impl PolicyConfig {
 
 impl RuleConfig {
     fn rule(&self) -> anyhow::Result<Rule> {
-        let (network, prefix_bits) = match &self.network {
-            None => (Ipv4Addr::new(0, 0, 0, 0), 0),
-            Some(network) => parse_network(network)?,
-        };
         Ok(Rule {
             allow: self.verdict == Verdict::Allow,
             direction: match self.direction {
@@ -145,24 +141,21 @@ impl RuleConfig {
                 TransportName::Tcp => Transport::Tcp,
                 TransportName::Udp => Transport::Udp,
             }),
-            network,
-            prefix_bits,
+            network: self.network.as_deref().map(parse_network).transpose()?,
             ports: self.ports.as_deref().map_or(Ok(0..=u16::MAX), parse_ports)?,
         })
     }
 }
 
-/// `10.0.0.0/8`, or one address.
-fn parse_network(text: &str) -> anyhow::Result<(Ipv4Addr, u8)> {
-    let (address, bits) = text.split_once('/').unwrap_or((text, "32"));
-    let address = address.parse::<std::net::Ipv4Addr>().ok();
-    let bits = bits.parse::<u8>().ok().filter(|bits| *bits <= 32);
-    match (address, bits) {
-        (Some(address), Some(bits)) => Ok((Ipv4Addr::from(address.octets()), bits)),
-        _ => {
-            bail!("`network` is '{text}'; allowed: an IPv4 address, or a network as in 10.0.0.0/8")
-        }
-    }
+/// `10.0.0.0/8` or `2001:db8::/32`, or one address.
+fn parse_network(text: &str) -> anyhow::Result<Prefix> {
+    let host = || text.parse().map(Prefix::host);
+    text.parse().or_else(|_| host()).or_else(|_| {
+        bail!(
+            "`network` is '{text}'; allowed: an address as in 10.0.0.1 or 2001:db8::1, or a network as in \
+             10.0.0.0/8 or 2001:db8::/32"
+        )
+    })
 }
 
 /// `80`, or `80-90`.
@@ -197,7 +190,7 @@ mod tests {
         let config = read(&example.replace("[policy]", "").replace("[[policy.", "[["))
             .expect("the example is allowed");
         let policy = config.network(7..=8).expect("checked");
-        let peer = |last: u8, port| Endpoint::new(Ipv4Addr::new(last, 0, 0, 1), port);
+        let peer = |last: u8, port| Endpoint::new(tailplane::Ipv4Addr::new(last, 0, 0, 1), port);
         let opens = |peer| policy.allows(Direction::Out, Transport::Tcp, peer, 7);
         assert!(opens(peer(10, 85)) && !opens(peer(10, 91)) && !opens(peer(11, 85)));
         assert!(policy.allows(Direction::In, Transport::Tcp, peer(11, 85), 7));
@@ -210,7 +203,7 @@ mod tests {
     fn without_the_section_everything_is_allowed_but_other_ports_datagrams() {
         let config = PolicyConfig::default();
         let policy = config.network(7..=8).expect("nothing to go wrong");
-        let anybody = Endpoint::new(Ipv4Addr::new(1, 2, 3, 4), 5);
+        let anybody = Endpoint::new(tailplane::Ipv4Addr::new(1, 2, 3, 4), 5);
         for direction in [Direction::In, Direction::Out] {
             for transport in [Transport::Tcp, Transport::Udp] {
                 assert!(policy.allows(direction, transport, anybody, 7));

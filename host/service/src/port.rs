@@ -25,6 +25,7 @@ mod choice;
 mod refusal;
 mod way;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -34,7 +35,7 @@ use nic::QueueSet;
 use nic::af_xdp::{AfXdp, AfXdpError, MappedSocket, XdpSocket};
 use nic::device::{Device, Mtu, Watch};
 use nic::xdp_program::{AttachMode, AttachPolicy, XdpFilter, XdpProgram, XdpProgramError};
-use tailplane::{Ipv4Addr, MacAddr};
+use tailplane::MacAddr;
 
 use self::address::check_unused;
 use self::choice::{Ran, choose};
@@ -54,8 +55,8 @@ pub struct PortConfig {
     pub interface: String,
     /// The namespace; the caller's own where there is none.
     pub namespace: Option<Namespace>,
-    /// Which address the dataplane takes.
-    pub address: Ipv4Addr,
+    /// Which addresses the dataplane takes.
+    pub addresses: Vec<IpAddr>,
     /// Elastic threads. Each has a queue pair of its own where the device has that many.
     pub threads: u32,
     /// Chunks of packet memory for all queues together.
@@ -269,14 +270,15 @@ impl OpenPort {
     /// # Errors
     /// What could not be opened, and what to do.
     pub fn open(config: &PortConfig, lab: Option<&Lab>) -> anyhow::Result<Self> {
-        Self::open_with(config, |device| Steering::of(lab, device, config.threads))
+        let speaks_v6 = config.addresses.iter().any(IpAddr::is_ipv6);
+        Self::open_with(config, |device| Steering::of(lab, device, config.threads, speaks_v6))
     }
 
     fn open_with(
         config: &PortConfig,
         steer: impl FnOnce(&Device) -> Steering,
     ) -> anyhow::Result<Self> {
-        let filter = XdpFilter::address(config.address);
+        let filter = XdpFilter { addresses: config.addresses.clone(), ..XdpFilter::default() };
         let attached =
             config.at_interface(|| Attached::to(&config.interface, &filter, config.mode, 0))?;
         let steering = steer(&attached.device);

@@ -38,10 +38,11 @@ const FORWARDED: &str = ", packets are forwarded between threads";
 impl Steering {
     /// Of the lab's end of a pair, or of a device with `threads` elastic threads, whose queues are its first ones where it
     /// has more, and its table can be written.
-    pub fn of(lab: Option<&Lab>, device: &Device, threads: u32) -> Self {
+    /// `speaks_v6`: the flow groups of IPv6 connections are to be known too.
+    pub fn of(lab: Option<&Lab>, device: &Device, threads: u32, speaks_v6: bool) -> Self {
         match lab {
             Some(lab) => Self::of_lab(lab, threads),
-            None => Self::of_device(device, threads),
+            None => Self::of_device(device, threads, speaks_v6),
         }
     }
 
@@ -72,7 +73,7 @@ impl Steering {
         Self { is_open: true, description, ..Self::default() }
     }
 
-    fn of_device(device: &Device, threads: u32) -> Self {
+    fn of_device(device: &Device, threads: u32, speaks_v6: bool) -> Self {
         let name = &device.interface.name;
         let queues = device.queues.unwrap_or(threads);
         let few = u16::try_from(threads).ok().filter(|_| queues > 1 && queues >= threads);
@@ -90,7 +91,8 @@ impl Steering {
             }
         };
         let (entries, restores) = (table.entries().len(), Some(restores));
-        let why = match table.hash() {
+        let hash_v6 = if speaks_v6 { table.hash_v6() } else { Ok(()) };
+        let why = match table.hash().and(hash_v6) {
             _ if threads < 2 => return Self { restores, ..Self::default() },
             Ok(()) if entries.is_multiple_of(FLOW_GROUPS) => {
                 let table: Option<Box<dyn IndirectionTable>> = Some(Box::new(table));

@@ -42,7 +42,7 @@ fn device(name: &str) -> Device {
 fn without_a_key_packets_are_forwarded() {
     fake("fake-no-key", 4, &[], false);
     let before = shown("fake-no-key");
-    let steering = Steering::of(None, &device("fake-no-key"), 2);
+    let steering = Steering::of(None, &device("fake-no-key"), 2, false);
     assert!(steering.table.is_none() && !steering.is_open, "{steering:?}");
     assert_eq!(steering.description, ", packets are forwarded between threads");
     // None come to queues without a thread.
@@ -55,7 +55,7 @@ fn without_a_key_packets_are_forwarded() {
 fn a_device_has_its_table_back_in_the_end() {
     fake("fake-key", 4, &[7; 40], false);
     let before = shown("fake-key");
-    let mut steering = Steering::of(None, &device("fake-key"), 2);
+    let mut steering = Steering::of(None, &device("fake-key"), 2, false);
     let table = steering.table.as_mut().expect("it has a key");
     table.write(&[(0, 1)]).expect("it is written");
     assert_eq!(shown("fake-key").0[..4], [1, 1, 0, 1]);

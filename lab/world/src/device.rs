@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use dataplane::{DeviceTable, Elastic, GroupSet, MoveControl, Redirected, move_mailbox};
 use stack::{FLOW_GROUPS, Shared};
+use wire::{Address, Endpoint, EtherType, EthernetView, Ipv4View, Ipv6View, Protocol, TcpView};
 
 /// A probe, and the queue that it is for.
 type Probe = (usize, Vec<u8>);
@@ -73,7 +74,7 @@ impl DeviceTable for CoreTable {
         }
         let Some(probes) = probes else { return Redirected::Yes };
         let token = next_token.fetch_add(1, Ordering::Relaxed);
-        let probe = nic::probe::frame(shared.config.mac, shared.config.address, token);
+        let probe = nic::probe::frame(shared.config.mac, shared.config.address(), token);
         locked(probes).push((from.into(), probe.to_vec()));
         Redirected::Probed(token)
     }
@@ -82,12 +83,20 @@ impl DeviceTable for CoreTable {
 /// The flow group of a frame, as receive-side scaling finds it: by the hash of a TCP segment's addresses and ports.
 /// None of any other frame.
 pub(crate) fn group_of(shared: &Shared, frame: &[u8]) -> Option<u16> {
-    let word = |at: usize| Some(u16::from_be_bytes([*frame.get(at)?, *frame.get(at + 1)?]));
-    // Ethernet, IPv4 without options, TCP: what the stacks here send.
-    if word(12)? != 0x0800 || frame.get(14) != Some(&0x45) || frame.get(23) != Some(&6) {
-        return None;
-    }
-    let source = [*frame.get(26)?, *frame.get(27)?, *frame.get(28)?, *frame.get(29)?];
-    let hash = shared.flow_hash(source.into(), word(34)?, word(36)?);
-    Some(Shared::group_of(hash))
+    let link = EthernetView::parse(frame).ok()?;
+    let (src, dst, protocol, tcp) = match link.ethertype() {
+        EtherType::IPV4 => {
+            let ip = Ipv4View::parse(link.payload()).ok().filter(|ip| !ip.is_fragment())?;
+            (Address::from(ip.src()), Address::from(ip.dst()), ip.protocol(), ip.payload())
+        }
+        EtherType::IPV6 => {
+            let ip = Ipv6View::parse(link.payload()).ok()?;
+            ip.fragment().is_none().then_some(())?;
+            (ip.src().into(), ip.dst().into(), ip.protocol(), ip.payload())
+        }
+        _ => return None,
+    };
+    let tcp = TcpView::parse(tcp).ok().filter(|_| protocol == Protocol::TCP)?;
+    let (remote, local) = (Endpoint::new(src, tcp.src_port()), Endpoint::new(dst, tcp.dst_port()));
+    Some(Shared::group_of(shared.flow_hash(local, remote)))
 }

@@ -21,7 +21,7 @@ use std::rc::Rc;
 use clock::{DueQueue, Duration, Instant};
 use nic::fault::{Fate, corrupt};
 use wire::MacAddr;
-use wire::ipv4::mark_congestion;
+use wire::ip::mark_congestion;
 
 use crate::dice::{Dice, Digest};
 use crate::path::{Link, Path, too_big};
@@ -30,7 +30,7 @@ pub use nic::fault::Faults;
 
 /// Bytes of an Ethernet header, and where its type stands.
 const LINK_HEADER: usize = 14;
-const ETHERTYPE_IPV4: [u8; 2] = [0x08, 0x00];
+const ETHERTYPES_IP: [[u8; 2]; 2] = [[0x08, 0x00], [0x86, 0xdd]];
 
 /// To which of a port's queues a frame goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -323,7 +323,8 @@ impl Network {
             capture.push((now, frame.to_vec()));
         }
         let to = frame.get(..6).unwrap_or(&[]);
-        let everybody = to == [0xff; 6];
+        // A group, as of IPv6 neighbours, is everybody's too: hosts look for themselves.
+        let everybody = to.first().is_some_and(|first| first & 1 != 0);
         let before = self.stats.started;
         for port in 0..self.ports.len() {
             if port != from && (everybody || self.ports[port].mac.0 == to) {
@@ -343,7 +344,7 @@ impl Network {
             return;
         }
         let mut copy = frame.to_vec();
-        let is_ip = frame.get(12..LINK_HEADER) == Some(&ETHERTYPE_IPV4);
+        let is_ip = ETHERTYPES_IP.iter().any(|ip| frame.get(12..LINK_HEADER) == Some(ip));
         let flip = fate.flip.filter(|_| is_ip);
         if is_ip && self.marks.chance(self.faults.loss + self.faults.reorder) {
             self.stats.marked += u64::from(mark_congestion(&mut copy[LINK_HEADER..]));

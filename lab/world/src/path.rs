@@ -4,10 +4,10 @@
 use clock::{DueQueue, Duration, Instant};
 use rand::{RngExt, SeedableRng};
 use rand_xoshiro::Xoshiro256PlusPlus;
-use wire::ipv4::mark_congestion;
+use wire::ip::mark_congestion;
 use wire::{
-    EtherType, EthernetRepr, IcmpRepr, Ipv4Addr, Ipv4Repr, Ipv4View, MacAddr, Protocol, Sum,
-    UnreachableCode,
+    EtherType, EthernetRepr, IcmpRepr, Icmpv6Repr, Ipv4Addr, Ipv4Repr, Ipv4View, Ipv6Addr,
+    Ipv6Repr, Ipv6View, MacAddr, Protocol, Sum, UnreachableCode,
 };
 
 /// Frames up to this length carry no data: no fault takes them, as faults are of the data's direction.
@@ -190,22 +190,34 @@ impl Link {
     }
 }
 
-/// What a hop says to the sender of a frame that was too big (RFC 1191 §4); `None` where it is no IPv4 packet.
+/// What a hop says to the sender of a frame that was too big (RFC 1191 §4, RFC 8201 §4); `None` where it is no IP packet.
 pub fn too_big(mtu: u16, frame: &[u8]) -> Option<Vec<u8>> {
-    const HOP: (Ipv4Addr, MacAddr) = (Ipv4Addr::new(10, 9, 9, 9), MacAddr([2; 6]));
+    const HOP: Ipv4Addr = Ipv4Addr::new(10, 9, 9, 9);
+    const HOP_V6: Ipv6Addr = Ipv6Addr::new(0xfd09, 0, 0, 0, 0, 0, 9, 9);
     let sender = MacAddr(frame.get(6..12)?.try_into().ok()?);
     let packet = frame.get(EthernetRepr::HEADER_LEN..)?;
-    let address = Ipv4View::parse(packet).ok()?.src();
-    let quoted = packet.get(..28)?;
-    let code = UnreachableCode::FRAGMENTATION_NEEDED;
-    let mut icmp = vec![0; IcmpRepr::HEADER_LEN];
-    IcmpRepr::DestUnreachable { code, next_hop_mtu: mtu }.emit(&mut icmp, Sum::of(quoted));
-    icmp.extend_from_slice(quoted);
-    let mut report = vec![0; EthernetRepr::HEADER_LEN + Ipv4Repr::HEADER_LEN];
-    let (link, ip) = report.split_at_mut(EthernetRepr::HEADER_LEN);
-    EthernetRepr { dst: sender, src: HOP.1, ethertype: EtherType::IPV4 }.emit(link);
-    Ipv4Repr::new(HOP.0, address, Protocol::ICMP, icmp.len()).emit(ip);
-    report.extend_from_slice(&icmp);
+    let (mut message, mut ip) = (vec![0; IcmpRepr::HEADER_LEN], Vec::new());
+    let (ethertype, quoted) = if let Ok(view) = Ipv4View::parse(packet) {
+        let (code, quoted) = (UnreachableCode::FRAGMENTATION_NEEDED, packet.get(..28)?);
+        let repr = IcmpRepr::DestUnreachable { code, next_hop_mtu: mtu };
+        repr.emit(&mut message, Sum::of(quoted));
+        ip.resize(Ipv4Repr::HEADER_LEN, 0);
+        let len = message.len() + quoted.len();
+        Ipv4Repr::new(HOP, view.src(), Protocol::ICMP, len).emit(&mut ip);
+        (EtherType::IPV4, quoted)
+    } else {
+        let src = Ipv6View::parse(packet).ok()?.src();
+        let quoted = packet.get(..48)?;
+        let repr = Icmpv6Repr::PacketTooBig { mtu: mtu.into() };
+        repr.emit(&mut message, HOP_V6, src, (Sum::of(quoted), quoted.len()));
+        ip.resize(Ipv6Repr::HEADER_LEN, 0);
+        let len = message.len() + quoted.len();
+        Ipv6Repr::new(HOP_V6, src, Protocol::ICMPV6, len).emit(&mut ip);
+        (EtherType::IPV6, quoted)
+    };
+    let mut report = vec![0; EthernetRepr::HEADER_LEN];
+    EthernetRepr { dst: sender, src: MacAddr([2; 6]), ethertype }.emit(&mut report);
+    report.extend(ip.iter().chain(&message).chain(quoted));
     Some(report)
 }
 

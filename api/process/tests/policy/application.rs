@@ -11,8 +11,11 @@ pub const MESSAGE: usize = 8;
 
 /// A message that names its flow.
 pub fn message(from: Endpoint, to_port: u16) -> [u8; MESSAGE] {
-    let ([a, b, c, d], [e, f], [g, h]) =
-        (from.addr.octets(), from.port.to_be_bytes(), to_port.to_be_bytes());
+    let ([a, b, c, d], [e, f], [g, h]) = (
+        from.addr.v4().expect("peers speak IPv4").octets(),
+        from.port.to_be_bytes(),
+        to_port.to_be_bytes(),
+    );
     [a, b, c, d, e, f, g, h]
 }
 

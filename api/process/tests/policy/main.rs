@@ -13,7 +13,7 @@ use application::Call;
 use clock::Instant;
 use peer::Act;
 use stack::{Direction, NetworkPolicy, Rule, Transport};
-use wire::{Endpoint, Ipv4Addr};
+use wire::{Endpoint, Ipv4Addr, Prefix};
 use world::{Domain, MODES, PEERS, Sent, World};
 
 const START: Instant = Instant::from_micros(10_000_000);
@@ -53,8 +53,7 @@ fn a_datagram_leaves_to_nobody_whom_the_policy_denies() {
         allow: true,
         direction: Direction::In,
         transport: Some(Transport::Udp),
-        network: Ipv4Addr::new(10, 2, 0, 0),
-        prefix_bits: 16,
+        network: Some(Prefix::new(Ipv4Addr::new(10, 2, 0, 0).into(), 16)),
         ports: 0..=u16::MAX,
     };
     let policy = NetworkPolicy { rules: vec![rule], allow_out: false, ..NetworkPolicy::default() };

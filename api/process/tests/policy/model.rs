@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use clock::{Duration, Instant};
 use stack::{Direction, NetworkPolicy, Rule, Transport};
-use wire::{Endpoint, Ipv4Addr};
+use wire::{Address, Endpoint, Ipv4Addr};
 
 use crate::application::MESSAGE;
 use crate::world::LISTEN;
@@ -29,8 +29,9 @@ pub struct Model {
 }
 
 /// Whether two addresses have the same first bits.
-fn shares_prefix(one: Ipv4Addr, other: Ipv4Addr, bits: u8) -> bool {
-    let bit_of = |address: Ipv4Addr, at: usize| address.octets()[at / 8] >> (7 - at % 8) & 1;
+fn shares_prefix(one: Address, other: Address, bits: u8) -> bool {
+    let v4 = |address: Address| address.v4().expect("peers speak IPv4").octets();
+    let bit_of = |address: Address, at: usize| v4(address)[at / 8] >> (7 - at % 8) & 1;
     (0..usize::from(bits)).all(|at| bit_of(one, at) == bit_of(other, at))
 }
 
@@ -47,12 +48,11 @@ impl Model {
         local_port: u16,
     ) -> bool {
         let port = if direction == Direction::Out { peer.port } else { local_port };
-        for Rule { allow, direction: of, transport: only, network, prefix_bits, ports } in
-            &self.policy.rules
-        {
+        for Rule { allow, direction: of, transport: only, network, ports } in &self.policy.rules {
+            let Some(network) = network else { panic!("no rule here is about all peers") };
             if *of == direction
                 && (*only == Some(transport) || only.is_none())
-                && shares_prefix(*network, peer.addr, *prefix_bits)
+                && shares_prefix(network.address, peer.addr, network.bits)
                 && *ports.start() <= port
                 && port <= *ports.end()
             {

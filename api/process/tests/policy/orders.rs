@@ -7,7 +7,7 @@ use domain::{CallError, ConnectError, Handle};
 use proptest::prelude::*;
 use proptest::test_runner::{FailurePersistence, FileFailurePersistence, TestRunner};
 use stack::{Direction, NetworkPolicy, Rule, Transport};
-use wire::{Endpoint, Ipv4Addr};
+use wire::{Endpoint, Ipv4Addr, Prefix};
 
 use crate::START;
 use crate::application::{Call, Heard, MESSAGE};
@@ -88,12 +88,11 @@ fn rule() -> impl Strategy<Value = Rule> {
     let direction = prop::sample::select(vec![Direction::In, Direction::Out]);
     let transport = prop::sample::select(vec![None, Some(Transport::Tcp), Some(Transport::Udp)]);
     (any::<bool>(), direction, transport, networks, ports).prop_map(
-        |(allow, direction, transport, (network, prefix_bits), ports)| Rule {
+        |(allow, direction, transport, (network, bits), ports)| Rule {
             allow,
             direction,
             transport,
-            network,
-            prefix_bits,
+            network: Some(Prefix::new(network.into(), bits)),
             ports,
         },
     )

@@ -70,7 +70,7 @@ impl Peer {
 
     pub fn new(shared: &Arc<Shared>, now: Instant) -> Self {
         Self {
-            address: shared.config.address,
+            address: shared.config.address().v4().expect("peers speak IPv4"),
             connections: Vec::new(),
             datagrams: Vec::new(),
             acts: Vec::new(),
@@ -84,7 +84,7 @@ impl Peer {
 
     /// The server's end is at this link address.
     pub fn learn(&self, server: MacAddr, now: Instant) {
-        self.stack.shared().neighbors.learn(SERVER, server, now);
+        self.stack.shared().neighbors.learn(SERVER.into(), server, now);
     }
 
     /// One cycle. Answers the frames that it sends.

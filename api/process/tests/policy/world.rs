@@ -237,7 +237,7 @@ impl<'d> World<'d> {
         let controls = threads.obey();
         let mut peers = Vec::new();
         for settings in &domain.peer_settings {
-            shared.neighbors.learn(settings.config.address, settings.config.mac, now);
+            shared.neighbors.learn(settings.config.address(), settings.config.mac, now);
             let peer = Peer::new(settings, now);
             peer.learn(mac(1), now);
             peers.push(peer);
@@ -264,13 +264,14 @@ impl<'d> World<'d> {
     /// Handles that the connection between these ends has, if it lives, as an application can guess them: the flow
     /// group follows from the ends, slots and generations count from 0.
     pub fn guess(&self, peer: Endpoint, local_port: u16, slot: u32, generation: u32) -> Handle {
-        let hash = self.shared.flow_hash(peer.addr, peer.port, local_port);
+        let hash = self.shared.flow_hash(Endpoint::new(SERVER, local_port), peer);
         Handle::new(Shared::group_of(hash), slot, generation)
     }
 
     /// Asks for the flow group of these ends to be moved to the other thread.
     pub fn migrate(&mut self, peer: Endpoint, local_port: u16) {
-        let group = Shared::group_of(self.shared.flow_hash(peer.addr, peer.port, local_port));
+        let group =
+            Shared::group_of(self.shared.flow_hash(Endpoint::new(SERVER, local_port), peer));
         let from = usize::from(self.shared.home_of(group));
         while self.controls[from].report().is_some() {}
         let to = (CORES - 1 - from) as u8;
@@ -349,7 +350,7 @@ impl<'d> World<'d> {
     pub fn pass(&mut self, time: Duration) {
         self.now += time;
         for (index, peer) in self.peers.iter().enumerate() {
-            self.shared.neighbors.learn(peer.address, mac(index as u8 + 2), self.now);
+            self.shared.neighbors.learn(peer.address.into(), mac(index as u8 + 2), self.now);
             peer.learn(mac(1), self.now);
         }
     }

@@ -94,7 +94,15 @@ impl Turn {
     pub(super) fn knock(&mut self, port: u16) -> &mut Self {
         let peer = Endpoint::new(Ipv4Addr::new(10, 0, 0, 2), port);
         let (handle, window) = (self.handle, self.window);
-        self.push(EventRecord::Knock { handle, local_port: 7, peer, window }, None);
+        self.push(
+            EventRecord::Knock {
+                handle,
+                local_port: 7,
+                peer,
+                window: domain::FirstWindow::new(window),
+            },
+            None,
+        );
         self
     }
 

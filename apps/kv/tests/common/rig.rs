@@ -68,7 +68,15 @@ impl Rig {
         self.peers.push(Peer { window, ..Peer::default() });
         let peer = Endpoint::new(Ipv4Addr::new(10, 0, 0, 1), 1_024);
         let handle = handle(number);
-        self.event(EventRecord::Knock { handle, local_port: 11_211, peer, window }, None);
+        self.event(
+            EventRecord::Knock {
+                handle,
+                local_port: 11_211,
+                peer,
+                window: domain::FirstWindow::new(window),
+            },
+            None,
+        );
         self.turn();
         assert!(self.peers[number].accepted, "connection {number} was not accepted");
         number

@@ -48,7 +48,12 @@ impl Host {
         };
         let peer = Endpoint::new(Ipv4Addr::new(10, 0, 0, 1), 99);
         let handle = host.handle;
-        let knock = EventRecord::Knock { handle, local_port: 7, peer, window };
+        let knock = EventRecord::Knock {
+            handle,
+            local_port: 7,
+            peer,
+            window: domain::FirstWindow::new(window),
+        };
         host.events.push(knock).expect("room");
         host.cycle();
         host

@@ -202,7 +202,7 @@ impl Prepared {
 }
 
 fn lab(name: &str) -> anyhow::Result<Lab> {
-    let lab = host::lab_named(name, 1)?;
+    let lab = host::lab_named(name, 1, false)?;
     if lab.queues() != 1 {
         bail!(
             "lab '{name}' is up with {} queues, and a gateway has one: `tailplane lab down --name \

@@ -203,7 +203,7 @@ fn echo(args: &PacketArgs, tenant: &mut GatewayTenant, stop: &AtomicBool) -> any
             counts.others += 1;
             continue;
         };
-        let us = Endpoint::new(args.serves.unwrap_or(to.addr), to.port);
+        let us = Endpoint::new(args.serves.map_or(to.addr, Into::into), to.port);
         let len = emit_udp_packet(&mut packet, us, from, payload);
         send_packet(tenant, &packet[..len])?;
         counts.echoed += 1;

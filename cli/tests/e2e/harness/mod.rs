@@ -211,20 +211,25 @@ pub struct Testbed {
 impl Testbed {
     /// A lab without a service; `None` where this cannot be, which is printed.
     pub fn new(tag: &str, queues: u32) -> Option<Self> {
-        Self::at_turn(tag, queues, Turn::beside)
+        Self::at_turn(tag, queues, false, Turn::beside)
+    }
+
+    /// The same in a lab whose client speaks IPv6 too.
+    pub fn with_ipv6(tag: &str, queues: u32) -> Option<Self> {
+        Self::at_turn(tag, queues, true, Turn::beside)
     }
 
     /// The same for a test that is to be the only one.
     pub fn alone(tag: &str, queues: u32) -> Option<Self> {
-        Self::at_turn(tag, queues, Turn::alone)
+        Self::at_turn(tag, queues, false, Turn::alone)
     }
 
-    fn at_turn(tag: &str, queues: u32, take: fn() -> Turn) -> Option<Self> {
+    fn at_turn(tag: &str, queues: u32, ipv6: bool, take: fn() -> Turn) -> Option<Self> {
         if !possible() {
             return None;
         }
         let turn = take();
-        let config = LabConfig { queues, ..LabConfig::unique(&format!("e2e-{tag}")) };
+        let config = LabConfig { queues, ipv6, ..LabConfig::unique(&format!("e2e-{tag}")) };
         let lab = Lab::create(config).expect("a lab");
         Some(Self { service: None, lab, directory: TemporaryDirectory::new(), _turn: turn })
     }

@@ -27,7 +27,8 @@ pub fn connect(to: SocketAddr) -> io::Result<TcpStream> {
 /// The same, with small buffers: they must be set before the handshake to bound the window.
 pub fn connect_with(to: SocketAddr, buffers: Buffers) -> io::Result<TcpStream> {
     let flags = SocketFlags::CLOEXEC;
-    let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, Some(ipproto::TCP))?;
+    let family = if to.is_ipv6() { AddressFamily::INET6 } else { AddressFamily::INET };
+    let socket = socket_with(family, SocketType::STREAM, flags, Some(ipproto::TCP))?;
     if let Some(bytes) = buffers.receive {
         sockopt::set_socket_recv_buffer_size(&socket, bytes)?;
     }

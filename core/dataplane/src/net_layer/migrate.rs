@@ -227,7 +227,7 @@ impl<N: Nic> NetLayer<N> {
     /// behind all that the ring was given before a migration: that was taken before, or is among these.
     #[cold]
     pub(super) fn take_probes(&mut self, received: usize) {
-        let own = self.stack.shared().config.address;
+        let own = self.stack.shared().config.address();
         let mut at = self.rx.len() - received;
         while at < self.rx.len() {
             let token = nic::probe::token_of(self.rx[at].bytes(), own);

@@ -4,10 +4,12 @@
 //! use mem::{HugePages, Pool, Region};
 //! use nic::af_xdp::{AfXdp, AfXdpConfig, XdpSocket};
 //! use nic::xdp_program::{XdpFilter, XdpProgram};
+//! use std::net::Ipv4Addr;
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let region = Region::map(16_384, HugePages::Try)?;
 //! // First the program: a device may set its queues up anew when it comes.
-//! let mut program = XdpProgram::attach("eth0", &XdpFilter::address("10.0.0.2".parse()?))?;
+//! let filter = XdpFilter::address(Ipv4Addr::new(10, 0, 0, 2));
+//! let mut program = XdpProgram::attach("eth0", &filter)?;
 //! let mapped = XdpSocket::open(&AfXdpConfig::new("eth0", 0), &region)?;
 //! program.register(0, mapped.socket().fd())?;
 //! let mut driver = AfXdp::new(mapped)?;

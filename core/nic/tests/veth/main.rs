@@ -1,6 +1,7 @@
 //! The AF_XDP driver and its XDP program on a veth pair between two network namespaces of the test's
 //! own. Needs root; prints why where it cannot run.
 
+mod ipv6;
 mod rig;
 mod steering;
 

@@ -1,7 +1,7 @@
 //! Two network namespaces joined by a veth pair, removed when dropped (also on panic).
 
 use std::fs::File;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::AsFd;
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -18,6 +18,12 @@ pub const PEER: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
 /// IPv6 addresses of the kernel on the dataplane's side.
 pub const TUNNEL_ENDS: [Ipv6Addr; 2] =
     [Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 3), Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 4)];
+/// The dataplane's own IPv6 address.
+pub const OWN6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 2);
+/// The IPv6 address of the kernel on the dataplane's side.
+pub const KERNEL6: Ipv6Addr = TUNNEL_ENDS[0];
+/// The peer's IPv6 address.
+pub const PEER6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 1);
 /// The interface's name on the dataplane's side.
 pub const NEAR: &str = "near0";
 /// The interface's name on the peer's side.
@@ -80,7 +86,7 @@ impl Rig {
             format!("ip -n {far} addr add {PEER}/24 dev {FAR}"),
             format!("ip -n {near} addr add {}/64 dev {NEAR} nodad", TUNNEL_ENDS[0]),
             format!("ip -n {near} addr add {}/64 dev {NEAR} nodad", TUNNEL_ENDS[1]),
-            format!("ip -n {far} addr add fd77::1/64 dev {FAR} nodad"),
+            format!("ip -n {far} addr add {PEER6}/64 dev {FAR} nodad"),
             format!("ip -n {near} link set {NEAR} up"),
             format!("ip -n {far} link set {FAR} up"),
             // The pair hands over half-made checksums and super-frames otherwise.
@@ -92,11 +98,13 @@ impl Rig {
         rig
     }
 
-    /// Tells the peer's kernel the dataplane's link address, so that nobody need answer ARP.
+    /// Gives the peer's kernel the dataplane's link address, so that it sends no ARP request or solicitation.
     pub fn add_neighbour(&self, mac: MacAddr) {
         let far = &self.names[1];
-        let line = format!("ip -n {far} neigh replace {OWN} lladdr {mac} dev {FAR}");
-        assert!(run(&line));
+        for own in [IpAddr::from(OWN), OWN6.into()] {
+            let line = format!("ip -n {far} neigh replace {own} lladdr {mac} dev {FAR}");
+            assert!(run(&line));
+        }
     }
 
     /// The peer's kernel does not know the dataplane's link address any more.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv6Addr, TcpListener, TcpStream};
 
 use aya::programs::{SchedClassifier, TcAttachType};
 use nic::indirection::IndirectionTable;
@@ -11,6 +11,8 @@ use nic::steer_program::SteerProgram;
 use wire::{MICROSOFT_KEY, MacAddr, TcpView, Toeplitz};
 
 use super::*;
+
+use rig::{OWN6, PEER6};
 
 static TOEPLITZ: Toeplitz = Toeplitz::new(&MICROSOFT_KEY);
 const GROUPS: usize = 128;
@@ -23,21 +25,34 @@ fn attached(rig: &Rig) -> usize {
 fn table(rig: &Rig, mac: MacAddr) -> SteerProgram {
     on_peer(rig, || {
         let program = SteerProgram::attach(FAR, &MICROSOFT_KEY, QUEUES as u16).expect("a program");
-        program.with_probes(mac, OWN).expect("sockets")
+        program.with_probes(mac, OWN.into()).expect("sockets")
     })
 }
 
-/// The entry of a frame, as the hash's definition has it. `None`: not IPv4.
+/// The entry of a frame, as the hash's definition has it. `None`: no IP packet.
 fn entry_of(frame: &[u8]) -> Option<usize> {
     let link = EthernetView::parse(frame).expect("a header");
+    let ports = |bytes: &[u8]| {
+        (u16::from_be_bytes([bytes[0], bytes[1]]), u16::from_be_bytes([bytes[2], bytes[3]]))
+    };
+    if link.ethertype() == EtherType::IPV6 {
+        let (header, payload) = link.payload().split_at(40);
+        let address = |at| Ipv6Addr::from(<[u8; 16]>::try_from(&header[at..at + 16]).expect("16"));
+        let (src, dst) = (address(8), address(24));
+        let hash = match wire::Protocol(header[6]) {
+            wire::Protocol::TCP | wire::Protocol::UDP => {
+                let (from, to) = ports(payload);
+                TOEPLITZ.hash_v6(src, dst, from, to)
+            }
+            _ => TOEPLITZ.hash_v6_2tuple(src, dst),
+        };
+        return Some(hash as usize % GROUPS);
+    }
     if link.ethertype() != EtherType::IPV4 {
         return None;
     }
     let packet = Ipv4View::parse(link.payload()).expect("a packet");
     let (src, dst) = (packet.src(), packet.dst());
-    let ports = |bytes: &[u8]| {
-        (u16::from_be_bytes([bytes[0], bytes[1]]), u16::from_be_bytes([bytes[2], bytes[3]]))
-    };
     let hash = match packet.protocol() {
         wire::Protocol::TCP | wire::Protocol::UDP if !packet.is_fragment() => {
             let (from, to) = ports(packet.payload());
@@ -60,7 +75,9 @@ impl Queues {
         let region = region(4096);
         let mut pool = Pool::new(&region, 2048);
         let sockets = XdpSocket::open_queues(&small(0), QUEUES, &region).expect("two queues");
-        let mut program = XdpProgram::attach(NEAR, &XdpFilter::address(OWN)).expect("a program");
+        let addresses = vec![OWN.into(), OWN6.into()];
+        let filter = XdpFilter { addresses, ..XdpFilter::default() };
+        let mut program = XdpProgram::attach(NEAR, &filter).expect("a program");
         let nics = drivers(sockets, &mut program, &mut pool);
         Self { nics, pool, _program: program }
     }
@@ -95,10 +112,19 @@ impl Queues {
 
 /// Sends a datagram from each of `ports`, which are as many flows.
 fn datagrams(rig: &Rig, ports: std::ops::Range<u16>, bytes: usize) {
+    datagrams_between(rig, [PEER.into(), OWN.into()], ports, bytes);
+}
+
+fn datagrams_between(
+    rig: &Rig,
+    [from, to]: [IpAddr; 2],
+    ports: std::ops::Range<u16>,
+    bytes: usize,
+) {
     on_peer(rig, || {
         for port in ports {
-            let socket = UdpSocket::bind((PEER, port)).expect("a socket");
-            socket.send_to(&vec![7; bytes], (OWN, 7)).expect("sent");
+            let socket = UdpSocket::bind((from, port)).expect("a socket");
+            socket.send_to(&vec![7; bytes], (to, 7)).expect("sent");
         }
     });
 }
@@ -177,7 +203,8 @@ fn a_probe_comes_behind_what_was_sent_before_and_the_program_goes_with_its_holde
         let taken = queues.take(101);
         let old: Vec<_> = taken.iter().filter(|(at, _)| *at == usize::from(queue)).collect();
         assert_eq!((taken.len(), old.len()), (101, 51));
-        let probes: Vec<_> = old.iter().map(|(_, frame)| probe::token_of(frame, OWN)).collect();
+        let probes: Vec<_> =
+            old.iter().map(|(_, frame)| probe::token_of(frame, OWN.into())).collect();
         assert_eq!(probes[50], Some(77), "the last of its queue");
         assert_eq!(probes.iter().flatten().count(), 1);
     }
@@ -267,18 +294,74 @@ fn segments_of_the_kernel_go_where_their_entries_say() {
     let mut queues = Queues::open();
     rig.add_neighbour(queues.mac());
     let table = table(&rig, queues.mac());
-    // Nobody answers: each attempt is a segment, which is sent again only after a second.
-    on_peer(&rig, || {
-        for port in 9_000..9_000 + ATTEMPTS {
-            let wait = Duration::from_millis(1);
-            TcpStream::connect_timeout(&(OWN, port).into(), wait).expect_err("nobody");
+    // The dataplane does not answer: each attempt is a segment, which is sent again only after a second.
+    for own in [IpAddr::from(OWN), OWN6.into()] {
+        on_peer(&rig, || {
+            for port in 9_000..9_000 + ATTEMPTS {
+                let wait = Duration::from_millis(1);
+                TcpStream::connect_timeout(&(own, port).into(), wait).expect_err("no answer");
+            }
+        });
+        let taken = queues.take(ATTEMPTS.into());
+        let is_segment = |frame: &[u8]| {
+            let header = if own.is_ipv6() { 40 } else { 20 };
+            TcpView::parse(&frame[14 + header..]).is_ok()
+        };
+        assert!(taken.iter().all(|(_, frame)| is_segment(frame)));
+        assert!(all_right(&taken, &table).len() > 30, "few entries were met");
+    }
+}
+
+#[test]
+fn ipv6_flows_come_to_their_entries_queues() {
+    if skip_reason().is_some() {
+        return;
+    }
+    let rig = Rig::new();
+    rig.enter_near();
+    let mut queues = Queues::open();
+    rig.add_neighbour(queues.mac());
+    let mut table = table(&rig, queues.mac());
+    let ends = [PEER6.into(), OWN6.into()];
+    const FLOWS: u16 = 400;
+    for share in [2, 3] {
+        let change = |entry| (entry, u16::from(entry % share == 1));
+        table.write(&(0..GROUPS).map(change).collect::<Vec<_>>()).expect("all exist");
+        datagrams_between(&rig, ends, 5_000..5_000 + FLOWS, 10);
+        let by_entry = all_right(&queues.take(FLOWS.into()), &table);
+        assert!(by_entry.len() > 100, "{} entries were met", by_entry.len());
+    }
+    // Fragments, extension headers, and what has no ports, by the addresses alone.
+    let addresses = TOEPLITZ.hash_v6_2tuple(PEER6, OWN6) as usize % GROUPS;
+    for queue in [1, 0] {
+        let others = (0..GROUPS).map(|entry| (entry, 1 - queue)).collect::<Vec<_>>();
+        table.write(&others).expect("all exist");
+        table.write(&[(addresses, queue)]).expect("both exist");
+        datagrams_between(&rig, ends, 6_000..6_010, 3_000);
+        let mut taken = queues.take(30);
+        assert!(!rig.peer_runs(&format!("ping -6 -c 1 -W 0.01 {OWN6}")), "there is no answer");
+        taken.extend(queues.take(1));
+        segments_behind_options(&rig, 10);
+        taken.extend(queues.take(10));
+        assert_eq!(taken.len(), 41);
+        assert!(taken.iter().all(|(at, _)| *at == usize::from(queue)), "{taken:?}");
+        all_right(&taken, &table);
+    }
+}
+
+/// Sends what looks like TCP segments from as many ports, behind destination options.
+fn segments_behind_options(rig: &Rig, ports: u8) {
+    on_peer(rig, || {
+        const OPTIONS: u32 = 60;
+        let options = rustix::net::Protocol::from_raw(NonZeroU32::new(OPTIONS).expect("not zero"));
+        let raw = rustix::net::socket(AddressFamily::INET6, SocketType::RAW, Some(options));
+        let raw = raw.expect("a raw socket");
+        for port in 0..ports {
+            let mut packet = [0; 28];
+            // TCP comes next; six bytes of padding; the ports.
+            packet[..12].copy_from_slice(&[6, 0, 1, 4, 0, 0, 0, 0, 50, port, 0, 7]);
+            let to = SocketAddrV6::new(OWN6, 0, 0, 0);
+            rustix::net::sendto(&raw, &packet, SendFlags::empty(), &to).expect("sent");
         }
     });
-    let taken = queues.take(ATTEMPTS.into());
-    let is_segment = |frame: &[u8]| {
-        let packet = Ipv4View::parse(&frame[14..]).expect("a packet");
-        TcpView::parse(packet.payload()).is_ok()
-    };
-    assert!(taken.iter().all(|(_, frame)| is_segment(frame)));
-    assert!(all_right(&taken, &table).len() > 30, "few entries were met");
 }

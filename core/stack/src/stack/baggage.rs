@@ -6,6 +6,7 @@ use alloc::vec::Vec;
 use domain::{EventRecord, Handle};
 use mem::Pool;
 
+use crate::pairs::PairTable;
 use crate::tcp::close;
 use crate::tcp::group::FlowGroup;
 use crate::wheel::Entry;
@@ -14,6 +15,8 @@ use crate::wheel::Entry;
 #[derive(Debug)]
 pub(crate) struct Sealed {
     pub(super) group: Box<FlowGroup>,
+    /// The addresses of its connections.
+    pub(super) pairs: Option<Box<PairTable>>,
     /// Entries of the wheel: those that fired since, and all once it is packed.
     pub(super) entries: Vec<Entry>,
     /// Slots that step 6 is to look at.

@@ -65,7 +65,8 @@ impl Stack {
             self.out.group_due[index as usize] = u64::MAX;
             let [pending, undelivered] = [Vec::new(), Vec::new()];
             let (entries, again, late_events) = (Vec::new(), Vec::new(), Vec::new());
-            let sealed = Sealed { group, entries, pending, undelivered, again, late_events };
+            let pairs = self.pairs.take(index);
+            let sealed = Sealed { group, pairs, entries, pending, undelivered, again, late_events };
             self.sealed.push(sealed);
         }
         self.gather();
@@ -207,7 +208,8 @@ impl Stack {
 
     /// A sealed group is one of this stack's, and what it brings is noted here.
     fn restore(&mut self, sealed: Sealed, now: Instant, pool: &mut Pool, events: &mut EventArray) {
-        let Sealed { group, entries, pending, undelivered, again, late_events } = sealed;
+        let Sealed { group, pairs, entries, pending, undelivered, again, late_events } = sealed;
+        self.pairs.put(group.index, pairs);
         let (index, due) = (group.index, group.due());
         self.groups[index as usize] = Some(group);
         self.here.insert(index);

@@ -380,7 +380,8 @@ pub(crate) fn abort(group: &mut FlowGroup, slot: u32, reason: DeadReason, ctx: &
     if output::send_bare(conn, cold, seq, flags, ctx).is_ok() {
         ctx.stats.tcp_resets_out += 1;
     } else {
-        ctx.out.owed.owe(conn);
+        let ends = ctx.ends(conn.flow);
+        ctx.out.owed.owe(conn, ends);
     }
     die(group, slot, Some(reason), ctx);
 }
@@ -415,7 +416,7 @@ pub(crate) fn leave(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) -> 
     let conn = group.slots.hot(slot);
     let mut farewell = Farewell::Silent;
     if owes_reset(conn) {
-        let destination = conn.flow.remote_addr();
+        let destination = ctx.addresses(conn.flow.pair()).remote;
         let reachable = ctx.shared.config.next_hop(destination).is_some();
         if reachable && ctx.resolve(destination, Asker::Ours).is_none() {
             return Farewell::Waits;

@@ -11,6 +11,7 @@ use super::isn::keyed_hash;
 use super::{close, listen, send_queue};
 use crate::config::Ecn;
 use crate::context::Context;
+use crate::pairs::Pair;
 use crate::shared::Shared;
 
 /// Ephemeral ports: all that are registered to nobody's service in practice.
@@ -26,18 +27,21 @@ const MAX_PROBES: u32 = 8_192;
 pub(crate) fn choose_port(
     shared: &Shared,
     core: u8,
-    peer: Endpoint,
+    Pair { local, remote }: Pair,
+    peer_port: u16,
     counter: &mut u32,
     mut in_use: impl FnMut(u16, u32, u16) -> bool,
 ) -> Option<(u16, u32)> {
     let (first, last) = (*EPHEMERAL.start() as u32, *EPHEMERAL.end() as u32);
     let count = last - first + 1;
-    let local = Endpoint::new(shared.config.address, 0);
+    let addresses = shared.addresses_hash(local, remote);
+    let (local, peer) = (Endpoint::new(local, 0), Endpoint::new(remote, peer_port));
     let offset = keyed_hash(&shared.port_key, local, peer) as u32;
+    let is_v4 = remote.is_ipv4();
     for _ in 0..MAX_PROBES.min(count) {
         let port = (first + offset.wrapping_add(*counter) % count) as u16;
         *counter = counter.wrapping_add(1);
-        let hash = shared.flow_hash(peer.addr, peer.port, port);
+        let hash = addresses ^ shared.ports_hash(is_v4, peer_port, port);
         let group = Shared::group_of(hash);
         if shared.home_of(group) == core && !in_use(group, hash, port) {
             return Some((port, hash));
@@ -50,40 +54,37 @@ pub(crate) fn choose_port(
 /// or the port already leads to this peer.
 pub(crate) fn given_port(
     shared: &Shared,
-    peer: Endpoint,
+    Pair { local, remote }: Pair,
+    peer_port: u16,
     port: u16,
     in_use: impl FnOnce(u16, u32, u16) -> bool,
 ) -> Option<(u16, u32)> {
-    let hash = shared.flow_hash(peer.addr, peer.port, port);
+    let (local, peer) = (Endpoint::new(local, port), Endpoint::new(remote, peer_port));
+    let hash = shared.flow_hash(local, peer);
     (port != 0 && !in_use(Shared::group_of(hash), hash, port)).then_some((port, hash))
 }
 
-/// Sends a SYN from `local_port` to `peer`; the outcome comes as an event.
+/// Sends the SYN of a connection; the outcome comes as an event.
 pub(crate) fn open(
     group: &mut FlowGroup,
     hash: u32,
-    local_port: u16,
-    peer: Endpoint,
+    flow: FlowKey,
     cookie: Cookie,
     ctx: &mut Context<'_>,
 ) {
     let fail = |error, ctx: &mut Context<'_>| {
         ctx.event(EventRecord::ConnectFailed { cookie, error });
     };
-    if ctx.shared.config.next_hop(peer.addr).is_none() {
-        return fail(ConnectError::Unreachable, ctx);
-    }
     let spare = ctx.pool.allows(Want::Send).then(|| ctx.pool.alloc().ok());
     let Some(mbuf) = spare.flatten() else { return fail(ConnectError::NoMemory, ctx) };
     // A connection in TIME-WAIT that stands there may be replaced: the caller has looked.
-    let flow = FlowKey::new(peer, local_port);
     let before = group.lookup(hash, flow).map(|slot| close::replace(group, slot, ctx));
     let Some(slot) = group.create(hash, flow, ctx) else {
         ctx.pool.free(mbuf);
         return fail(ConnectError::NoMemory, ctx);
     };
-    let local = Endpoint::new(ctx.shared.config.address, local_port);
-    let iss = listen::initial_number(before, local, peer, ctx);
+    let ends = ctx.ends(flow);
+    let iss = listen::initial_number(before, ends, ctx);
     let (place, conn, cold) = group.at(slot);
     conn.state = State::SynSent;
     conn.cookie = cookie;
@@ -91,7 +92,7 @@ pub(crate) fn open(
     if ctx.shared.config.ecn == Ecn::Ask {
         conn.flags.set(Flags::ECN);
     }
-    conn.mss = ctx.shared.config.mss();
+    conn.mss = ctx.shared.config.mss(ends.remote.addr);
     conn.cwnd = initial_window(conn.mss);
     (conn.snd_una, conn.snd_nxt, conn.snd_end, conn.snd_edge) = (iss, iss, iss, iss);
     send_queue::enqueue(place, conn, cold, mbuf, TcpFlags::SYN, Sum::ZERO, ctx);

@@ -14,9 +14,9 @@ use core::hash::Hasher;
 
 use clock::Instant;
 use siphasher::sip::SipHasher24;
-use wire::{FlowKey, SeqNumber};
+use wire::SeqNumber;
 
-use super::fields::Segment;
+use super::fields::{Ends, Segment};
 use super::handshake::Handshake;
 use super::isn::IsnSecret;
 
@@ -48,12 +48,12 @@ pub(crate) fn may_come_back(made: Instant, now: Instant) -> bool {
 /// Puts a handshake into its own sequence number; what is lost on the way is left out. Answers the timestamp to send.
 pub(crate) fn bake(
     handshake: &mut Handshake,
-    flow: FlowKey,
+    ends: Ends,
     (now, timestamp): (Instant, u32),
     secret: &IsnSecret,
 ) -> u32 {
     let index = MSS.iter().rposition(|&mss| mss <= handshake.mss).unwrap_or(0);
-    handshake.iss = sequence_number(index as u32, period(now), handshake.irs, flow, secret);
+    handshake.iss = sequence_number(index as u32, period(now), handshake.irs, ends, secret);
     let Some(_) = handshake.ts_recent else {
         (handshake.window_scale, handshake.sack, handshake.ecn) = (None, false, false);
         return 0;
@@ -67,10 +67,15 @@ pub(crate) fn bake(
 }
 
 /// The handshake that a cookie was made of, if `segment` acknowledges one.
-pub(crate) fn unbake(segment: &Segment, now: Instant, secret: &IsnSecret) -> Option<Handshake> {
+pub(crate) fn unbake(
+    segment: &Segment,
+    ends: Ends,
+    now: Instant,
+    secret: &IsnSecret,
+) -> Option<Handshake> {
     let (iss, irs) = (segment.ack - 1, segment.seq - 1);
     let index = iss.0 >> HASH_BITS & ((1 << MSS_BITS) - 1);
-    let is_of = |period| sequence_number(index, period, irs, segment.flow, secret) == iss;
+    let is_of = |period| sequence_number(index, period, irs, ends, secret) == iss;
     let period = period(now);
     if !is_of(period) && !is_of(period.wrapping_sub(1)) {
         return None;
@@ -92,12 +97,15 @@ fn sequence_number(
     index: u32,
     period: u64,
     irs: SeqNumber,
-    flow: FlowKey,
+    ends: Ends,
     secret: &IsnSecret,
 ) -> SeqNumber {
     // Another length than that of what initial sequence numbers are made of: no two hashes are of the same words.
     let mut hasher = SipHasher24::new_with_key(secret.key());
-    hasher.write_u64(flow.to_bits());
+    for end in [ends.local, ends.remote] {
+        hasher.write(&end.addr.octets());
+        hasher.write_u16(end.port);
+    }
     hasher.write_u64(period);
     hasher.write_u32(irs.0);
     hasher.write_u32(index);
@@ -111,16 +119,17 @@ mod tests {
     use super::*;
     use crate::tcp::fields::SynOptions;
     use proptest::prelude::*;
-    use wire::{Endpoint, Ipv4Addr, TcpFlags, Timestamp};
+    use wire::{Endpoint, FlowKey, Ipv4Addr, TcpFlags, Timestamp};
 
-    fn flow(port: u16) -> FlowKey {
-        FlowKey::new(Endpoint::new(Ipv4Addr::new(10, 0, 0, 2), port), 80)
+    fn ends(port: u16) -> Ends {
+        let end = |last, port| Endpoint::v4(Ipv4Addr::new(10, 0, 0, last), port);
+        Ends { local: end(1, 80), remote: end(2, port) }
     }
 
     fn acknowledgment(handshake: &Handshake, stamp: u32) -> Segment {
         Segment {
             hash: 0,
-            flow: flow(5),
+            flow: FlowKey::default(),
             seq: handshake.irs + 1,
             ack: handshake.iss + 1,
             flags: TcpFlags::ACK,
@@ -157,12 +166,12 @@ mod tests {
             };
             let mut baked = offered;
             let now = Instant::from_millis(millis);
-            let stamp = bake(&mut baked, flow(5), (now, timestamp), &secret);
+            let stamp = bake(&mut baked, ends(5), (now, timestamp), &secret);
             if peer_stamp.is_some() {
                 prop_assert!((0..256).contains(&timestamp.wrapping_sub(stamp)));
             }
             let at = now + core::time::Duration::from_millis(later);
-            let found = unbake(&acknowledgment(&baked, stamp), at, &secret).expect("a cookie");
+            let found = unbake(&acknowledgment(&baked, stamp), ends(5), at, &secret).expect("a cookie");
             prop_assert!(may_come_back(now, at));
             prop_assert!(found.mss <= mss && (mss < 536 || 2 * found.mss > mss.min(1_460)));
             prop_assert_eq!(found.sack, sack && peer_stamp.is_some());
@@ -177,18 +186,19 @@ mod tests {
         let secret = IsnSecret::new([7; 16]);
         let mut handshake = Handshake { mss: 1460, ..Handshake::default() };
         let now = Instant::from_millis(10_000);
-        bake(&mut handshake, flow(5), (now, 0), &secret);
+        bake(&mut handshake, ends(5), (now, 0), &secret);
         let good = acknowledgment(&handshake, 0);
-        assert!(unbake(&good, now, &secret).is_some());
+        assert!(unbake(&good, ends(5), now, &secret).is_some());
         let late = now + core::time::Duration::from_secs(138);
-        assert!(unbake(&good, late, &secret).is_none() && !may_come_back(now, late));
-        assert!(unbake(&good, now, &IsnSecret::new([8; 16])).is_none());
+        assert!(unbake(&good, ends(5), late, &secret).is_none() && !may_come_back(now, late));
+        assert!(unbake(&good, ends(5), now, &IsnSecret::new([8; 16])).is_none());
         for guess in 1..=1_000 {
-            assert!(unbake(&Segment { ack: good.ack + guess, ..good }, now, &secret).is_none());
-            assert!(unbake(&Segment { seq: good.seq + guess, ..good }, now, &secret).is_none());
-            assert!(
-                unbake(&Segment { flow: flow(5 + guess as u16), ..good }, now, &secret).is_none()
-            );
+            let taken = |segment, port| unbake(&segment, ends(port), now, &secret).is_some();
+            assert!(!taken(Segment { ack: good.ack + guess, ..good }, 5));
+            assert!(!taken(Segment { seq: good.seq + guess, ..good }, 5));
+            assert!(!taken(good, 5 + guess as u16));
+            let v6 = Endpoint { addr: "::a00:2".parse().expect("an address"), port: 5 };
+            assert!(unbake(&good, Ends { remote: v6, ..ends(5) }, now, &secret).is_none());
         }
     }
 }

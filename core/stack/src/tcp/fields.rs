@@ -30,12 +30,14 @@ pub(crate) struct SynOptions {
     pub sack_permitted: bool,
 }
 
-impl Segment {
-    /// The peer.
-    pub fn remote(&self) -> Endpoint {
-        self.flow.remote()
-    }
+/// Both ends of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Ends {
+    pub local: Endpoint,
+    pub remote: Endpoint,
+}
 
+impl Segment {
     /// SEG.LEN: payload, SYN and FIN.
     #[inline]
     pub fn sequence_len(&self) -> u32 {

@@ -14,6 +14,7 @@ use wire::FlowKey;
 
 use super::backlog::Backlogs;
 use super::conn::{Cold, Conn, Flags, Place, State};
+use super::fields::Ends;
 use super::handshake::HalfOpens;
 use super::table::FlowTable;
 use super::{keepalive, rtt};
@@ -171,7 +172,11 @@ impl FlowGroup {
         if ctx.census.connections >= ctx.shared.config.max_connections {
             return None;
         }
-        let slot = self.slots.take()?;
+        let flow = ctx.hold(self.index, flow)?;
+        let Some(slot) = self.slots.take() else {
+            ctx.pairs.release(flow.pair());
+            return None;
+        };
         ctx.census.connections += 1;
         let conn = self.slots.hot(slot);
         *conn = Conn::new(conn.generation, flow);
@@ -181,7 +186,8 @@ impl FlowGroup {
         }
         self.table.insert(hash, slot);
         if let Some(register) = ctx.shared.register() {
-            register.opened(self.index, slot, flow);
+            let Ends { local, remote } = ctx.ends(flow);
+            register.opened(self.index, slot, remote, local.port);
         }
         Some(slot)
     }
@@ -196,11 +202,12 @@ impl FlowGroup {
             self.in_time_wait -= 1;
             ctx.census.time_wait -= 1;
         }
-        let hash = ctx.shared.hash_of(conn.flow);
+        let hash = ctx.hash_of(conn.flow);
         self.leave_closed(slot, ctx);
         self.table.remove(hash, slot);
         self.release(slot, ctx);
         let conn = self.slots.hot(slot);
+        ctx.pairs.release(conn.flow.pair());
         conn.state = State::Closed;
         // Entries of the wheel may still fire: nothing is to be due then.
         conn.flags = Flags::default();

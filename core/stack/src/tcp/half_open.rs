@@ -4,7 +4,7 @@
 //! SYN-ACK is made anew each time. A listening port has so many of them as its backlog allows; what comes beyond is
 //! answered with a [`cookie`](super::cookie) and not recorded at all.
 
-use domain::EventRecord;
+use domain::{EventRecord, FirstWindow};
 use mem::Mbuf;
 use wire::{FlowKey, SeqNumber, TcpFlags, TcpOptions, TcpRepr, Timestamp};
 
@@ -26,8 +26,9 @@ pub(crate) fn syn_ack(
     ctx: &mut Context<'_>,
 ) -> bool {
     let shared = ctx.shared;
+    let peer = ctx.addresses(flow.pair()).remote;
     let options = TcpOptions {
-        mss: Some(shared.config.receive_mss()),
+        mss: Some(shared.config.receive_mss(peer)),
         window_scale: handshake.window_scale.map(|_| shared.window_scale),
         timestamp: handshake.ts_recent.map(|echo| Timestamp { value: timestamp, echo }),
         sack_permitted: handshake.sack,
@@ -49,7 +50,7 @@ fn send(
     let (src_port, dst_port) = (flow.local_port(), flow.remote_port());
     let (ack, window) = (handshake.irs + 1, first_window(ctx.shared) as u16);
     let repr = TcpRepr { src_port, dst_port, seq, ack, flags, window, options };
-    send_unowned(flow.remote_addr(), &repr, ctx)
+    send_unowned(ctx.addresses(flow.pair()), &repr, ctx)
 }
 
 /// The window that a SYN-ACK announces, which is not scaled.
@@ -64,14 +65,12 @@ pub(crate) fn open(
     handshake: Handshake,
     ctx: &mut Context<'_>,
 ) {
-    let half = HalfOpen {
-        flow: segment.flow,
-        handshake,
-        sent_at_ns: 0,
-        answered_at: None,
-        generation: 0,
-        tried: 0,
+    let Some(flow) = ctx.hold(group.index, segment.flow) else {
+        ctx.stats.tcp_syn_dropped += 1;
+        return;
     };
+    let half =
+        HalfOpen { flow, handshake, sent_at_ns: 0, answered_at: None, generation: 0, tried: 0 };
     let slot = group.half_open.insert(segment.hash, half);
     ctx.count_backlog(&mut group.backlogs, segment.flow.local_port(), |backlog| {
         backlog.half_open += 1
@@ -94,6 +93,7 @@ fn send_syn_ack(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
 /// Ends a half-open connection.
 fn remove(group: &mut FlowGroup, hash: u32, slot: u32, ctx: &mut Context<'_>) -> HalfOpen {
     let half = group.half_open.remove(hash, slot);
+    ctx.pairs.release(half.flow.pair());
     ctx.count_backlog(&mut group.backlogs, half.flow.local_port(), |backlog| {
         backlog.half_open -= 1
     });
@@ -114,7 +114,8 @@ pub(crate) fn run_due(group: &mut FlowGroup, mut most: usize, ctx: &mut Context<
         ctx.stats.tcp_timeouts += 1;
         let retries = usize::from(ctx.shared.config.syn_retries).min(RETRIES);
         if usize::from(half.tried) > retries {
-            remove(group, ctx.shared.hash_of(half.flow), slot, ctx);
+            let hash = ctx.hash_of(half.flow);
+            remove(group, hash, slot, ctx);
         } else {
             send_syn_ack(group, slot, ctx);
         }
@@ -129,7 +130,7 @@ pub(crate) fn reset_all(group: &mut FlowGroup, ctx: &mut Context<'_>) -> u64 {
     while let Some((slot, half)) = group.half_open.first()
         && ctx.can_send()
     {
-        let hash = ctx.shared.hash_of(half.flow);
+        let hash = ctx.hash_of(half.flow);
         remove(group, hash, slot, ctx);
         let flags = TcpFlags::RST.union(TcpFlags::ACK);
         let Handshake { iss, .. } = half.handshake;
@@ -247,7 +248,8 @@ pub(crate) fn can_establish(segment: &Segment, ctx: &mut Context<'_>) -> bool {
 /// one segment (RFC 5681 §3.1).
 pub(crate) fn adopt(conn: &mut Conn, handshake: &Handshake, is_repeated: bool, ctx: &Context<'_>) {
     let shared = ctx.shared;
-    conn.mss = handshake.mss.min(shared.config.mss());
+    let peer = ctx.addresses(conn.flow.pair()).remote;
+    conn.mss = handshake.mss.min(shared.config.mss(peer));
     if let Some(ts_recent) = handshake.ts_recent {
         conn.flags.set(Flags::TIMESTAMPS);
         conn.ts_recent = ts_recent;
@@ -317,7 +319,8 @@ pub(crate) fn establish(
     if conn.flags.has(Flags::KEEPALIVE) {
         output::note_pending(conn, place, ctx);
     }
-    let (peer, window, handle) = (segment.remote(), conn.credit(), conn.handle(place));
+    let (window, handle) = (FirstWindow::new(conn.credit()), conn.handle(place));
+    let peer = ctx.ends(conn.flow).remote;
     ctx.event(EventRecord::Knock { handle, local_port, peer, window });
     Outcome::Opened(slot, mbuf)
 }

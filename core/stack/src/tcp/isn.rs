@@ -33,7 +33,7 @@ impl IsnSecret {
 pub(crate) fn keyed_hash(key: &[u8; 16], local: Endpoint, remote: Endpoint) -> u64 {
     let mut hasher = SipHasher24::new_with_key(key);
     for end in [local, remote] {
-        hasher.write_u32(end.addr.to_bits());
+        hasher.write(&end.addr.octets());
         hasher.write_u16(end.port);
     }
     hasher.finish()

@@ -1,9 +1,9 @@
 //! Passive open (RFC 9293 §3.10.7.2).
 
 use mem::Mbuf;
-use wire::{Endpoint, SeqNumber, TcpFlags};
+use wire::{SeqNumber, TcpFlags};
 
-use super::fields::Segment;
+use super::fields::{Ends, Segment};
 use super::group::FlowGroup;
 use super::half_open::{Answered, Outcome};
 use super::handshake::Handshake;
@@ -55,11 +55,13 @@ fn may_be_cookie(group: &FlowGroup, segment: &Segment, ctx: &Context<'_>) -> boo
 /// The handshake that a segment completes which acknowledges a cookie. They are looked for only while one may come back.
 fn cookie_of(group: &FlowGroup, segment: &Segment, ctx: &Context<'_>) -> Option<Handshake> {
     let may_be_one = may_be_cookie(group, segment, ctx);
-    let mut handshake = may_be_one.then(|| cookie::unbake(segment, ctx.now, &ctx.shared.isn))??;
+    let ends = ctx.ends(segment.flow);
+    let unbaked = || cookie::unbake(segment, ends, ctx.now, &ctx.shared.isn);
+    let mut handshake = may_be_one.then(unbaked)??;
     // The peer may have changed what it echoes.
     handshake.ecn &= ctx.shared.config.ecn != Ecn::Off;
     // A guess has never been asked.
-    let (peer, port) = (segment.remote(), segment.flow.local_port());
+    let (peer, port) = (ends.remote, ends.local.port);
     let access = &ctx.shared.access;
     (ctx.shared.config.next_hop(peer.addr).is_some()
         && access.permits(Direction::In, Transport::Tcp, peer, port, ctx.now))
@@ -75,7 +77,8 @@ pub(crate) fn open(
     before: Option<SeqNumber>,
     ctx: &mut Context<'_>,
 ) {
-    let (peer, port) = (segment.remote(), segment.flow.local_port());
+    let ends = ctx.ends(segment.flow);
+    let (peer, port) = (ends.remote, ends.local.port);
     let opens = segment.flags.contains(TcpFlags::SYN)
         && !segment.flags.intersects(TcpFlags::ACK.union(TcpFlags::FIN));
     if ctx.shared.listener(port).is_none() || !opens || ctx.census.leaving {
@@ -96,15 +99,14 @@ pub(crate) fn open(
         ctx.stats.tcp_syn_dropped += 1;
         return;
     }
-    let local = Endpoint::new(config.address, port);
-    let iss = initial_number(before, local, peer, ctx);
+    let iss = initial_number(before, ends, ctx);
     let mut handshake = Handshake::of_syn(segment, iss, ecn::is_granted(segment.flags, config));
     if backlog.half_open < config.backlog {
         return half_open::open(group, segment, handshake, ctx);
     }
     group.cookie_made_at = Some(ctx.now);
     let now = (ctx.now, ctx.timestamp());
-    let timestamp = cookie::bake(&mut handshake, segment.flow, now, &ctx.shared.isn);
+    let timestamp = cookie::bake(&mut handshake, ends, now, &ctx.shared.isn);
     let is_sent = half_open::syn_ack(&handshake, segment.flow, timestamp, ctx);
     ctx.stats.tcp_cookies_out += u64::from(is_sent);
 }
@@ -112,11 +114,10 @@ pub(crate) fn open(
 /// The initial sequence number of a connection that begins now. `before`: see [`open`].
 pub(crate) fn initial_number(
     before: Option<SeqNumber>,
-    local: Endpoint,
-    peer: Endpoint,
+    Ends { local, remote }: Ends,
     ctx: &Context<'_>,
 ) -> SeqNumber {
-    let number = ctx.shared.isn.generate(ctx.now, local, peer);
+    let number = ctx.shared.isn.generate(ctx.now, local, remote);
     // The clock behind the numbers is slower than a fast connection.
     before.map_or(number, |before| number.max(before + REUSE_GAP))
 }

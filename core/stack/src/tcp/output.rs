@@ -3,8 +3,8 @@
 use mem::{Mbuf, Retained, TxMeta};
 use wire::ipv4::ECN_NOT_ECT;
 use wire::{
-    EtherType, EthernetRepr, Ipv4Addr, Ipv4Repr, MAX_OPTIONS_LEN, MacAddr, Protocol, SackBlocks,
-    SeqNumber, Sum, TcpFlags, TcpOptions, TcpRepr, Timestamp,
+    MAX_OPTIONS_LEN, MacAddr, Protocol, SackBlocks, SeqNumber, Sum, TcpFlags, TcpOptions, TcpRepr,
+    Timestamp,
 };
 
 use super::announce::{announce_window, receive_room};
@@ -12,7 +12,8 @@ use super::conn::{Cold, Conn, Flags, Place, State};
 use super::group::FlowGroup;
 use super::rtt::rto_ticks;
 use super::{ecn, fields};
-use crate::context::{Asker, Context, LINK_AND_IP};
+use crate::context::{Asker, Context, emit_link_and_ip, link_and_ip_len};
+use crate::pairs::Pair;
 use crate::shared::Shared;
 
 /// Bytes of NOP NOP TIMESTAMP.
@@ -31,14 +32,18 @@ struct Segment {
     ecn: u8,
 }
 
-/// Writes Ethernet, IPv4 and TCP headers into all of `out`.
-fn write_headers(out: &mut [u8], conn: &Conn, segment: &Segment, shared: &Shared, to: MacAddr) {
-    let (src, dst) = (shared.config.address, conn.flow.remote_addr());
-    let (link, rest) = out.split_at_mut(EthernetRepr::HEADER_LEN);
-    let (ip, tcp) = rest.split_at_mut(Ipv4Repr::HEADER_LEN);
-    EthernetRepr { dst: to, src: shared.config.mac, ethertype: EtherType::IPV4 }.emit(link);
-    let header = shared.ip_header(dst, Protocol::TCP, tcp.len() + segment.payload_len);
-    Ipv4Repr { dscp_ecn: header.dscp_ecn | segment.ecn, ..header }.emit(ip);
+/// Writes Ethernet, IP and TCP headers into all of `out`.
+fn write_headers(
+    out: &mut [u8],
+    conn: &Conn,
+    segment: &Segment,
+    shared: &Shared,
+    (to, pair): (MacAddr, Pair),
+) {
+    let (link_and_ip, tcp) = out.split_at_mut(link_and_ip_len(pair.remote));
+    let transport = (Protocol::TCP, segment.ecn);
+    let len = tcp.len() + segment.payload_len;
+    emit_link_and_ip(link_and_ip, to, pair, transport, len, shared);
     let has_ack = segment.flags.contains(TcpFlags::ACK);
     TcpRepr {
         src_port: conn.flow.local_port(),
@@ -49,7 +54,7 @@ fn write_headers(out: &mut [u8], conn: &Conn, segment: &Segment, shared: &Shared
         window: segment.window,
         options: segment.options,
     }
-    .emit(tcp, src, dst, segment.payload_len, segment.payload_sum);
+    .emit(tcp, pair.local, pair.remote, segment.payload_len, segment.payload_sum);
 }
 
 /// Options of a segment with these flags, and the window field (never scaled on a SYN).
@@ -142,8 +147,9 @@ fn syn_options_and_window(
     // A SYN offers everything; a SYN-ACK only what the SYN offered (RFC 7323 §2.2, §3.2).
     let offers = !flags.contains(TcpFlags::ACK);
     let scales = offers || conn.rcv_wscale != 0 || conn.snd_wscale != 0;
+    let peer = ctx.addresses(conn.flow.pair()).remote;
     let options = TcpOptions {
-        mss: Some(ctx.shared.config.receive_mss()),
+        mss: Some(ctx.shared.config.receive_mss(peer)),
         window_scale: scales.then_some(ctx.shared.window_scale),
         timestamp: (offers || conn.flags.has(Flags::TIMESTAMPS)).then_some(timestamp),
         sack_permitted: offers || conn.flags.has(Flags::SACK),
@@ -186,22 +192,25 @@ pub(crate) fn transmit(
     let owes_blocks =
         conn.flags.has(Flags::ACK_NOW) && tells_blocks(conn) && options.sack_blocks.is_empty();
     let segment = Segment { seq, flags, payload_len, payload_sum, options, window, ecn };
-    let headers = LINK_AND_IP + TcpRepr::HEADER_LEN + segment.options.len();
+    let pair = ctx.addresses(conn.flow.pair());
+    let headers = link_and_ip_len(pair.remote) + TcpRepr::HEADER_LEN + segment.options.len();
     match link {
         Some(mac) if !retained.is_in_nic() => {
             let shared = ctx.shared;
-            let write = |out: &mut [u8], _: &[u8]| write_headers(out, conn, &segment, shared, mac);
+            let write =
+                |out: &mut [u8], _: &[u8]| write_headers(out, conn, &segment, shared, (mac, pair));
             let frame = retained.transmit(headers, write).map_err(|mem::NoRoom| mem::Exhausted)?;
             ctx.out.frames.push(frame);
         }
         Some(mac) => {
-            let copy = copy_for_transmission(conn, retained, &segment, headers, mac, ctx)?;
+            let copy = copy_for_transmission(conn, retained, &segment, headers, (mac, pair), ctx)?;
             ctx.out.frames.push(copy.into_tx());
         }
         None => {
             let nobody = MacAddr([0; 6]);
-            let copy = copy_for_transmission(conn, retained, &segment, headers, nobody, ctx)?;
-            ctx.wait_for_link(conn.flow.remote_addr(), copy, Asker::Ours);
+            let copy =
+                copy_for_transmission(conn, retained, &segment, headers, (nobody, pair), ctx)?;
+            ctx.wait_for_link(pair.remote, copy, Asker::Ours);
         }
     }
     acknowledged(conn);
@@ -234,7 +243,7 @@ fn copy_for_transmission(
     retained: &Retained,
     segment: &Segment,
     headers: usize,
-    mac: MacAddr,
+    to: (MacAddr, Pair),
     ctx: &mut Context<'_>,
 ) -> Result<Mbuf, mem::Exhausted> {
     let mut mbuf = ctx.alloc_frame()?;
@@ -243,7 +252,7 @@ fn copy_for_transmission(
         ctx.pool.free(mbuf);
         return Err(mem::Exhausted);
     }
-    write_headers(&mut mbuf.bytes_mut()[..headers], conn, segment, ctx.shared, mac);
+    write_headers(&mut mbuf.bytes_mut()[..headers], conn, segment, ctx.shared, to);
     ctx.stats.tx_payload_copies += !retained.payload().is_empty() as u64;
     Ok(mbuf)
 }
@@ -293,7 +302,7 @@ pub(crate) fn send_bare(
     flags: TcpFlags,
     ctx: &mut Context<'_>,
 ) -> Result<(), mem::Exhausted> {
-    let destination = conn.flow.remote_addr();
+    let pair = ctx.addresses(conn.flow.pair());
     let link = ctx.resolve_for(conn);
     let mac = link.unwrap_or(MacAddr([0; 6]));
     let mut mbuf = ctx.alloc_frame()?;
@@ -301,15 +310,15 @@ pub(crate) fn send_bare(
     let flags = flags.union(ecn::echo(conn));
     let (payload_sum, ecn) = (Sum::ZERO, ECN_NOT_ECT);
     let segment = Segment { seq, flags, payload_len: 0, payload_sum, options, window, ecn };
-    let headers = LINK_AND_IP + TcpRepr::HEADER_LEN + segment.options.len();
+    let headers = link_and_ip_len(pair.remote) + TcpRepr::HEADER_LEN + segment.options.len();
     let Ok(out) = mbuf.prepend(headers) else {
         ctx.pool.free(mbuf);
         return Err(mem::Exhausted);
     };
-    write_headers(out, conn, &segment, ctx.shared, mac);
+    write_headers(out, conn, &segment, ctx.shared, (mac, pair));
     match link {
         Some(_) => ctx.out.frames.push(mbuf.into_tx()),
-        None => ctx.wait_for_link(destination, mbuf, Asker::Ours),
+        None => ctx.wait_for_link(pair.remote, mbuf, Asker::Ours),
     }
     ctx.stats.tcp_segments_out += 1;
     acknowledged(conn);
@@ -318,15 +327,15 @@ pub(crate) fn send_bare(
 
 /// Sends a segment that no connection keeps. Answers whether there was room for it.
 #[cold]
-pub(crate) fn send_unowned(to: Ipv4Addr, repr: &TcpRepr, ctx: &mut Context<'_>) -> bool {
+pub(crate) fn send_unowned(pair: Pair, repr: &TcpRepr, ctx: &mut Context<'_>) -> bool {
     let Ok(mut mbuf) = ctx.alloc_frame() else { return false };
     let Ok(out) = mbuf.prepend(repr.header_len()) else {
         ctx.pool.free(mbuf);
         return false;
     };
-    repr.emit(out, ctx.shared.config.address, to, 0, Sum::ZERO);
+    repr.emit(out, pair.local, pair.remote, 0, Sum::ZERO);
     ctx.stats.tcp_segments_out += 1;
-    ctx.send_ip(mbuf, to, Protocol::TCP, Asker::Stranger);
+    ctx.send_ip(mbuf, pair, Protocol::TCP, Asker::Stranger);
     true
 }
 

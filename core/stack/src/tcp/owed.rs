@@ -5,9 +5,10 @@
 
 use alloc::collections::VecDeque;
 
-use wire::{FlowKey, SeqNumber};
+use wire::SeqNumber;
 
 use super::conn::Conn;
+use super::fields::Ends;
 
 /// Most resets that wait. What ends beyond is not told, and counted as a frame that was dropped.
 const MOST: usize = 1 << 16;
@@ -15,7 +16,7 @@ const MOST: usize = 1 << 16;
 /// All that a reset needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Reset {
-    pub flow: FlowKey,
+    pub ends: Ends,
     pub seq: SeqNumber,
     pub ack: SeqNumber,
 }
@@ -31,10 +32,10 @@ impl OwedResets {
         self.0.len()
     }
 
-    /// Notes what the peer of a connection that ends is owed.
-    pub fn owe(&mut self, conn: &Conn) {
+    /// Notes what the peer of a connection that ends is owed, which is between these ends.
+    pub fn owe(&mut self, conn: &Conn, ends: Ends) {
         if self.0.len() < MOST {
-            self.0.push_back(Reset { flow: conn.flow, seq: conn.snd_nxt, ack: conn.rcv_nxt });
+            self.0.push_back(Reset { ends, seq: conn.snd_nxt, ack: conn.rcv_nxt });
         }
     }
 

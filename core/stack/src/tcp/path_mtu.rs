@@ -21,6 +21,8 @@ use crate::context::{Context, STAMP_SHIFT};
 /// Payload bytes of segments after time-outs in a row, one size after the other: the second fits the least MTU that a
 /// message may name (`too_big`), with timestamps.
 const BASES: [u16; 2] = [1024, 500];
+/// The same over IPv6: what fits the least MTU that there is, with timestamps (RFC 8201 §4).
+const BASES_V6: [u16; 1] = [1280 - 60 - 12];
 /// Time-outs in a row before that.
 const BLACK_HOLE: u8 = 2;
 /// Bytes to a size that failed within which no larger one is tried.
@@ -194,7 +196,9 @@ pub(crate) fn on_timeout(
         }
     }
     let oldest = recovery.board.iter().next().map_or(0, |sent| sent.payload_len());
-    let base = BASES.into_iter().find(|&base| base < oldest && base < conn.mss);
+    let is_v4 = ctx.addresses(conn.flow.pair()).remote.is_ipv4();
+    let bases = if is_v4 { &BASES[..] } else { &BASES_V6 };
+    let base = bases.iter().copied().find(|&base| base < oldest && base < conn.mss);
     if cold.retries >= BLACK_HOLE
         && let Some(base) = base
     {

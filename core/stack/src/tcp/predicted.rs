@@ -9,14 +9,15 @@
 //! left out in the same way.
 
 use mem::{Mbuf, TxMeta, Want};
-use wire::{ESTABLISHED_HEADERS_LEN, EstablishedFields, Sum, TcpFlags};
+use wire::established::Version;
+use wire::{EstablishedFields, EstablishedTemplate, Sum, TcpFlags};
 
 use super::conn::{Cold, Conn, Flags, MAX_LISTED, Place, State};
 use super::fields::Segment;
 use super::group::FlowGroup;
 use super::{ack, announce, calls, loss, output, receive, segment, settle};
 use crate::context::Context;
-use crate::input::{cut_to_payload, established_segment};
+use crate::input::{cut_to_payload, established_pair, established_segment};
 
 /// Both must be set.
 const USUAL: Flags = Flags::TIMESTAMPS.and(Flags::ACCEPTED);
@@ -43,7 +44,7 @@ const HINDERS: Flags = Flags::UNSENT
 
 /// Delivers a frame of the form that established connections send. `slot` is, most likely, where its connection is.
 #[inline(always)]
-pub(crate) fn arrive(
+pub(crate) fn arrive<V: Version>(
     group: &mut FlowGroup,
     slot: Option<u32>,
     hash: u32,
@@ -52,19 +53,30 @@ pub(crate) fn arrive(
 ) {
     if let Some(slot) = slot {
         let (place, conn, cold) = group.at(slot);
-        match take_expected(place, conn, cold, mbuf, ctx) {
+        match take_expected::<V>(place, conn, cold, mbuf, ctx) {
             Ok(()) => return group.received += 1,
             Err(back) => mbuf = back,
         }
     }
-    arrive_unpredicted(group, hash, mbuf, ctx);
+    arrive_unpredicted::<V>(group, hash, mbuf, ctx);
 }
 
 /// As [`arrive`], where header prediction does not apply.
 #[inline(never)]
-fn arrive_unpredicted(group: &mut FlowGroup, hash: u32, mut mbuf: Mbuf, ctx: &mut Context<'_>) {
-    let Some(segment) = established_segment(mbuf.bytes(), hash) else { return ctx.pool.free(mbuf) };
-    cut_to_payload(&mut mbuf, &segment);
+fn arrive_unpredicted<V: Version>(
+    group: &mut FlowGroup,
+    hash: u32,
+    mut mbuf: Mbuf,
+    ctx: &mut Context<'_>,
+) {
+    let segment = established_segment::<V>(mbuf.bytes(), hash);
+    let (Some(mut segment), Some(pair)) = (segment, established_pair::<V>(mbuf.bytes())) else {
+        return ctx.pool.free(mbuf);
+    };
+    if V::IS_V6 {
+        segment.flow = segment.flow.with_pair(ctx.pair_of(pair));
+    }
+    cut_to_payload::<V>(&mut mbuf, &segment);
     segment::arrive(group, &segment, mbuf, ctx);
 }
 
@@ -74,7 +86,7 @@ fn arrive_unpredicted(group: &mut FlowGroup, hash: u32, mut mbuf: Mbuf, ctx: &mu
 /// # Errors
 /// The buffer comes back, with nothing done, where the segment is another one.
 #[inline(never)]
-fn take_expected(
+fn take_expected<V: Version>(
     place: Place,
     conn: &mut Conn,
     cold: &mut Cold,
@@ -82,13 +94,24 @@ fn take_expected(
     ctx: &mut Context<'_>,
 ) -> Result<(), Mbuf> {
     // The hash is not asked for.
-    let Some(segment) = established_segment(mbuf.bytes(), 0) else { return Err(mbuf) };
-    if !applies(conn, &segment, ctx) {
+    let Some(segment) = established_segment::<V>(mbuf.bytes(), 0) else { return Err(mbuf) };
+    let is_its = match V::IS_V6 {
+        false => conn.flow == segment.flow,
+        true => is_between::<V>(conn, &segment, mbuf.bytes(), ctx),
+    };
+    if !is_its || !applies(conn, &segment, ctx) {
         return Err(mbuf);
     }
-    cut_to_payload(&mut mbuf, &segment);
+    cut_to_payload::<V>(&mut mbuf, &segment);
     take(place, conn, cold, &segment, mbuf, ctx);
     Ok(())
+}
+
+/// Whether a connection is between the ends of a segment whose addresses are those of a frame.
+#[inline(always)]
+fn is_between<V: Version>(conn: &Conn, segment: &Segment, frame: &[u8], ctx: &Context<'_>) -> bool {
+    conn.flow.has_ports_of(segment.flow)
+        && established_pair::<V>(frame).is_some_and(|pair| ctx.pairs.is(conn.flow.pair(), &pair))
 }
 
 #[inline(always)]
@@ -98,7 +121,6 @@ fn applies(conn: &Conn, segment: &Segment, ctx: &Context<'_>) -> bool {
     let window = conn.rcv_adv - conn.rcv_nxt;
     // The state comes first: of a closed slot nothing else means anything.
     conn.state == State::Established
-        && conn.flow == segment.flow
         && conn.flags.are(USUAL, USUAL.and(UNUSUAL))
         && segment.flags.difference(TcpFlags::PSH) == TcpFlags::ACK
         && segment.seq == conn.rcv_nxt
@@ -228,11 +250,11 @@ pub(crate) fn reply(
         flags: TcpFlags::PSH.0,
         transmissions: 1,
     };
-    match mbuf.front_mut() {
+    let headers_len = match mbuf.front_mut::<{ EstablishedTemplate::ROOM }>() {
         Some(front) => template.write(front, &fields),
         None => return reply_by_calls(place, conn, cold, (mbuf, sum), 0, ctx),
-    }
-    let (retained, frame) = match mbuf.transmit(meta, ESTABLISHED_HEADERS_LEN) {
+    };
+    let (retained, frame) = match mbuf.transmit(meta, headers_len) {
         Ok(parts) => parts,
         Err(mbuf) => return reply_by_calls(place, conn, cold, (mbuf, sum), 0, ctx),
     };

@@ -1,18 +1,20 @@
 //! Resets: for segments that belong to no connection (RFC 9293 §3.10.7.1), and those that are owed.
 
-use wire::{Endpoint, SeqNumber, TcpFlags, TcpOptions, TcpRepr};
+use wire::{SeqNumber, TcpFlags, TcpOptions, TcpRepr};
 
-use super::fields::Segment;
+use super::fields::{Ends, Segment};
 use super::output::send_unowned;
 use super::owed::Reset;
 use crate::budget::Answer;
 use crate::context::Context;
+use crate::pairs::Pair;
 
 /// Answers a segment that makes no sense with the reset of RFC 9293 §3.10.7.1.
 #[cold]
 pub(crate) fn send_reset(segment: &Segment, ctx: &mut Context<'_>) {
     let is_reset = segment.flags.contains(TcpFlags::RST);
-    if is_reset || !ctx.may_answer(Answer::Reset, segment.flow.remote_addr()) {
+    let ends = ctx.ends(segment.flow);
+    if is_reset || !ctx.may_answer(Answer::Reset, ends.remote.addr) {
         return;
     }
     let (seq, ack, flags) = if segment.flags.contains(TcpFlags::ACK) {
@@ -21,20 +23,19 @@ pub(crate) fn send_reset(segment: &Segment, ctx: &mut Context<'_>) {
         let ack = segment.seq + segment.sequence_len();
         (SeqNumber(0), ack, TcpFlags::RST.union(TcpFlags::ACK))
     };
-    bare_reset(segment.remote(), segment.flow.local_port(), seq, ack, flags, ctx);
+    bare_reset(ends, seq, ack, flags, ctx);
 }
 
 /// Sends a reset that needs no connection.
 fn bare_reset(
-    remote: Endpoint,
-    local_port: u16,
+    Ends { local, remote }: Ends,
     seq: SeqNumber,
     ack: SeqNumber,
     flags: TcpFlags,
     ctx: &mut Context<'_>,
 ) {
     let repr = TcpRepr {
-        src_port: local_port,
+        src_port: local.port,
         dst_port: remote.port,
         seq,
         ack,
@@ -42,7 +43,8 @@ fn bare_reset(
         window: 0,
         options: TcpOptions::NONE,
     };
-    let is_sent = send_unowned(remote.addr, &repr, ctx);
+    let pair = Pair { local: local.addr, remote: remote.addr };
+    let is_sent = send_unowned(pair, &repr, ctx);
     ctx.stats.tcp_resets_out += u64::from(is_sent);
 }
 
@@ -59,9 +61,9 @@ pub(crate) fn pay(ctx: &mut Context<'_>) {
 fn pay_waiting(ctx: &mut Context<'_>) {
     while ctx.can_send()
         && ctx.pool.available() > 0
-        && let Some(Reset { flow, seq, ack }) = ctx.out.owed.take_first()
+        && let Some(Reset { ends, seq, ack }) = ctx.out.owed.take_first()
     {
         let flags = TcpFlags::RST.union(TcpFlags::ACK);
-        bare_reset(flow.remote(), flow.local_port(), seq, ack, flags, ctx);
+        bare_reset(ends, seq, ack, flags, ctx);
     }
 }

@@ -16,7 +16,8 @@ const MAX_RTT: u64 = 1 << 27;
 
 /// Takes a sample of the round-trip time (RFC 6298 §2.2 and §2.3; alpha 1/8, beta 1/4), in nanoseconds. A new
 /// sample ends the back-off.
-#[inline]
+// Inside of both versions of the short way.
+#[inline(always)]
 pub(crate) fn sample(conn: &mut Conn, rtt_ns: u64, bounds: &Ticks) {
     let rtt = (rtt_ns >> UNIT_SHIFT).min(MAX_RTT) as u32;
     let rtt = rtt.max(1);

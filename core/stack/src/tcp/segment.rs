@@ -11,14 +11,21 @@ use super::half_open::Outcome;
 use super::handshake::Handshake;
 use super::{ack, close, ecn, half_open, listen, output, receive, reset, send_queue};
 use crate::context::Context;
-use crate::input::is_martian;
 
 /// Delivers a segment to its connection, to a listening port, or answers with a reset.
 pub(crate) fn arrive(group: &mut FlowGroup, segment: &Segment, mbuf: Mbuf, ctx: &mut Context<'_>) {
     group.received += 1;
+    let mut segment = segment;
+    let known;
+    if segment.flow.pair().is_numbered() {
+        let pair = ctx.pairs.known(group.index, segment.flow.pair());
+        known = Segment { flow: segment.flow.with_pair(pair), ..*segment };
+        segment = &known;
+    }
     let slot = group.lookup(segment.hash, segment.flow);
     let Some(slot) = slot else {
-        if is_martian(segment.flow.remote_addr(), ctx.shared) {
+        let remote = ctx.addresses(segment.flow.pair()).remote;
+        if remote.is_martian() || ctx.shared.config.is_own(remote) {
             // No connection has such an end, so only here it has to be asked.
             ctx.stats.not_for_us += 1;
             return ctx.pool.free(mbuf);

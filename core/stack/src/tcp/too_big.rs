@@ -1,16 +1,18 @@
-//! Routers' messages that a segment of ours was too big for the next hop (RFC 1191): ICMP type 3, code 4.
+//! Routers' messages that a segment of ours was too big for the next hop: ICMP type 3, code 4 (RFC 1191), and ICMPv6 type 2
+//! (RFC 8201).
 //!
 //! Anybody can send such a message. It counts where it quotes the first sequence number of a segment that is in flight and
 //! larger than the MTU that it names, and then only once the segment is not acknowledged in time (RFC 5927 §7.2): `path_mtu`
 //! decides. `input` forwards it to the core of the connection, as it does with the connection's own segments.
 
-use wire::{FlowKey, MAX_OPTIONS_LEN, SeqNumber};
+use wire::{Address, FlowKey, MAX_OPTIONS_LEN, SeqNumber};
 
 use super::conn::{Conn, Flags};
 use super::group::FlowGroup;
 use super::recovery::TooBig;
 use super::{loss, output};
 use crate::budget::Answer;
+use crate::config::StackConfig;
 use crate::context::Context;
 
 /// The fields of a message.
@@ -27,31 +29,30 @@ pub(crate) struct Message {
 /// The least MTU that a message may name: with less a forger could make a stream of tiny packets. Every host takes packets of
 /// 576 bytes (RFC 1122 §3.3.2), and a tunnel takes some of them.
 const LEAST_MTU: u16 = 552;
+/// The same over IPv6, whose links all take so much (RFC 8200 §5, RFC 8201 §4).
+const LEAST_MTU_V6: u16 = 1_280;
 /// MTUs that are in use, largest first (RFC 1191 §7), for messages that name none.
 const PLATEAUS: [u16; 8] = [32_000, 17_914, 8_166, 4_352, 2_002, 1_492, 1_006, LEAST_MTU];
 /// The shortest round trip of two for which a message waits: devices and schedulers delay acknowledgments for about so long.
 const LEAST_WAIT_NS: u64 = 1_000_000;
-/// Bytes of an IPv4 and a TCP header without options.
-const HEADERS: u16 = 40;
 
 /// Notes a message about a segment that is in flight.
 #[cold]
 pub(crate) fn arrive(group: &mut FlowGroup, message: &Message, ctx: &mut Context<'_>) {
     ctx.stats.icmp_errors_in += 1;
-    let Some(slot) = group.lookup(message.hash, message.flow) else { return };
+    let pair = ctx.pairs.known(group.index, message.flow.pair());
+    let remote = ctx.addresses(pair).remote;
+    let Some(slot) = group.lookup(message.hash, message.flow.with_pair(pair)) else { return };
     let (place, conn, cold) = group.at(slot);
     let is_in_flight = message.seq.after_eq(conn.snd_una) && message.seq.before(conn.snd_nxt);
     // Guesses that hit nothing spend nothing of what honest messages may.
-    if !conn.state.is_synchronized()
-        || !is_in_flight
-        || !ctx.may_answer(Answer::TooBig, message.flow.remote_addr())
-    {
+    if !conn.state.is_synchronized() || !is_in_flight || !ctx.may_answer(Answer::TooBig, remote) {
         return;
     }
     let recovery = loss::track(conn, cold);
     let about = recovery.board.find(message.seq).filter(|sent| !sent.is_sacked());
     let claim = about.and_then(|sent| {
-        let mss = carried(conn, message.mtu, sent.payload_len())?;
+        let mss = carried(conn, remote, message.mtu, sent.payload_len())?;
         let is_probe = recovery.size_probe.is_some_and(|probe| probe.seq == message.seq);
         // Else it is of a flight for which another message counted.
         (mss < conn.mss || is_probe).then_some((mss, sent.at_ns()?))
@@ -68,14 +69,16 @@ pub(crate) fn arrive(group: &mut FlowGroup, message: &Message, ctx: &mut Context
 }
 
 /// Payload bytes of a full segment that a path with this MTU carries, where one of `sent` may have been too big for it.
-fn carried(conn: &Conn, mtu: u16, sent: u16) -> Option<u16> {
+fn carried(conn: &Conn, remote: Address, mtu: u16, sent: u16) -> Option<u16> {
     let options =
         if conn.flags.has(Flags::TIMESTAMPS) { output::TIMESTAMP_BYTES as u16 } else { 0 };
-    let headers = HEADERS + options;
+    let bare = StackConfig::headers_len(remote);
+    let headers = bare + options;
     let packet = sent.saturating_add(headers);
     // It may have had more options than a full segment has (RFC 9293 §3.7.1).
-    let longest = sent.saturating_add(HEADERS + MAX_OPTIONS_LEN as u16);
+    let longest = sent.saturating_add(bare + MAX_OPTIONS_LEN as u16);
     let mtu = match mtu {
+        _ if !remote.is_ipv4() => mtu.max(LEAST_MTU_V6),
         0 => PLATEAUS.into_iter().find(|&plateau| plateau < packet)?,
         _ => mtu.max(LEAST_MTU),
     };

@@ -2,24 +2,25 @@
 
 use domain::{CallError, CallKind, ConnectError, Cookie};
 use wire::{
-    ArpOperation, ArpRepr, Endpoint, EtherType, IcmpRepr, Ipv4Addr, MacAddr, Protocol,
+    Address, ArpOperation, ArpRepr, Endpoint, EtherType, IcmpRepr, Ipv4Addr, MacAddr, Protocol,
     TimeExceededCode, UnreachableCode,
 };
 
 use crate::support::{
     Open, Out, PEER_IP, PEER_MAC, Peer, STACK_IP, STACK_MAC, Told, UDP_PORT, World, ethernet_frame,
-    icmp_frame, ip_frame, ms, pattern, udp_frame,
+    far, host, icmp_frame, ip_frame, ms, pattern, udp_frame,
 };
 
-const OTHER_IP: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 3);
+const OTHER_IP: Address = host(3);
 
-fn arp_frame(operation: ArpOperation, sender: Ipv4Addr, target: Ipv4Addr) -> Vec<u8> {
+fn arp_frame(operation: ArpOperation, sender: Address, target: Address) -> Vec<u8> {
+    let v4 = |address: Address| address.v4().expect("ARP is of IPv4");
     let arp = ArpRepr {
         operation,
         sender_mac: PEER_MAC,
-        sender_ip: sender,
+        sender_ip: v4(sender),
         target_mac: MacAddr([0; 6]),
-        target_ip: target,
+        target_ip: v4(target),
     };
     let mut bytes = vec![0; ArpRepr::LEN];
     arp.emit(&mut bytes);
@@ -28,9 +29,11 @@ fn arp_frame(operation: ArpOperation, sender: Ipv4Addr, target: Ipv4Addr) -> Vec
 }
 
 #[track_caller]
-fn asked(world: &mut World) -> (MacAddr, Ipv4Addr) {
+fn asked(world: &mut World) -> (MacAddr, Address) {
     match world.frames_out()[..] {
-        [Out::Arp { to, arp }] if arp.operation == ArpOperation::Request => (to, arp.target_ip),
+        [Out::Arp { to, arp }] if arp.operation == ArpOperation::Request => {
+            (to, arp.target_ip.into())
+        }
         ref other => panic!("not one ARP request: {other:?}"),
     }
 }
@@ -42,7 +45,7 @@ fn arp_requests_for_us_are_answered_and_taught_by() {
     world.hear_frames(&[arp_frame(ArpOperation::Request, OTHER_IP, STACK_IP)]);
     let [Out::Arp { to, arp }] = world.frames_out()[..] else { panic!("one reply") };
     assert_eq!((to, arp.operation), (PEER_MAC, ArpOperation::Reply));
-    assert_eq!((arp.target_mac, arp.target_ip), (PEER_MAC, OTHER_IP));
+    assert_eq!((arp.target_mac, arp.target_ip.into()), (PEER_MAC, OTHER_IP));
     // The asker is known now.
     world.hear_frames(&[udp_frame(Endpoint::new(OTHER_IP, 9), 1, b"x")]);
     assert!(matches!(world.frames_out()[..], [Out::Icmp { dst: OTHER_IP, .. }]));
@@ -52,7 +55,7 @@ fn arp_requests_for_us_are_answered_and_taught_by() {
 fn arp_chatter_of_others_teaches_nothing_new_and_refreshes_what_is_known() {
     let mut world = World::new();
     world.auto_arp = false;
-    world.hear_frames(&[arp_frame(ArpOperation::Request, OTHER_IP, Ipv4Addr::new(10, 0, 0, 9))]);
+    world.hear_frames(&[arp_frame(ArpOperation::Request, OTHER_IP, host(9))]);
     world.silent();
     let to_other = Endpoint::new(OTHER_IP, 9);
     world.call(|calls| calls.udp_sendv(UDP_PORT, to_other, &[b"x"]).expect("room"));
@@ -70,8 +73,8 @@ fn arp_chatter_of_others_teaches_nothing_new_and_refreshes_what_is_known() {
 #[test]
 fn arp_from_impossible_senders_is_dropped() {
     let mut world = World::new();
-    let far = Ipv4Addr::new(192, 168, 0, 1);
-    for sender in [STACK_IP, far, Ipv4Addr::UNSPECIFIED, Ipv4Addr::BROADCAST] {
+    let [none, all] = [Ipv4Addr::UNSPECIFIED, Ipv4Addr::BROADCAST].map(Address::from);
+    for sender in [STACK_IP, far(1), none, all] {
         world.hear_frames(&[arp_frame(ArpOperation::Request, sender, STACK_IP)]);
     }
     world.hear_frames(&[ethernet_frame(MacAddr::BROADCAST, EtherType::ARP, &[0; 28])]);
@@ -117,7 +120,7 @@ fn frames_that_wait_are_bounded_in_number_and_time() {
     let Out::Udp { data, .. } = &out[0] else { panic!() };
     assert_eq!(data[..], [36], "the oldest were dropped");
     // Others, too late.
-    let third = Endpoint::new(Ipv4Addr::new(10, 0, 0, 4), 9);
+    let third = Endpoint::new(host(4), 9);
     world.call(|calls| calls.udp_sendv(UDP_PORT, third, &[b"old"]).expect("room"));
     world.pass(ms(1_100));
     world.call(|calls| calls.udp_sendv(UDP_PORT, third, &[b"new"]).expect("room"));
@@ -180,17 +183,17 @@ fn strangers_leave_room_for_a_neighbour_of_ours() {
     let mut world = World::new();
     world.stays = true;
     world.auto_arp = false;
-    let forged = |host: u8| {
+    let forged = |last: u8| {
         let mut peer = Peer::new(7, Open::default());
-        peer.here.addr = Ipv4Addr::new(10, 0, 0, host);
+        peer.here.addr = host(last);
         peer.syn()
     };
-    (10..100).for_each(|host| world.hear(&forged(host)));
+    (10..100).for_each(|last| world.hear(&forged(last)));
     assert_eq!(world.frames_out().len(), 32, "as many are asked for");
     let there = Endpoint::new(OTHER_IP, 9);
     world.call(|calls| calls.connect(Cookie(1), there).expect("room"));
     assert_eq!(asked(&mut world), (MacAddr::BROADCAST, OTHER_IP));
-    (100..200).for_each(|host| world.hear(&forged(host)));
+    (100..200).for_each(|last| world.hear(&forged(last)));
     world.silent();
     world.hear_frames(&[arp_frame(ArpOperation::Reply, OTHER_IP, STACK_IP)]);
     let out = world.frames_out();
@@ -202,8 +205,8 @@ fn strangers_leave_room_for_a_neighbour_of_ours() {
 /// Nor do they keep a peer behind the gateway from its answer, whose link address is not known any more.
 #[test]
 fn strangers_nearby_leave_the_way_to_the_gateway_open() {
-    let gateway = Ipv4Addr::new(10, 0, 0, 254);
-    let mut world = World::with(|config| config.gateway = Some(gateway));
+    let gateway = host(254);
+    let mut world = World::with(|config| config.set_gateway(gateway));
     world.stays = true;
     world.auto_arp = false;
     let syn = |addr, port| {
@@ -211,9 +214,9 @@ fn strangers_nearby_leave_the_way_to_the_gateway_open() {
         peer.here.addr = addr;
         peer.syn()
     };
-    (10..100).for_each(|host| world.hear(&syn(Ipv4Addr::new(10, 0, 0, host), 7)));
+    (10..100).for_each(|last| world.hear(&syn(host(last), 7)));
     assert_eq!(world.frames_out().len(), 32, "as many are asked for");
-    let far = Ipv4Addr::new(8, 8, 8, 8);
+    let far = far(8);
     world.hear(&syn(far, 8));
     assert_eq!(asked(&mut world), (MacAddr::BROADCAST, gateway));
     world.hear_frames(&[arp_frame(ArpOperation::Reply, gateway, STACK_IP)]);
@@ -350,7 +353,7 @@ fn answers_to_strangers_have_separate_budgets() {
     assert_eq!([count(echo), count(|out| matches!(out, Out::Tcp(_))), out.len()], [5, 5, 15]);
     assert_eq!(world.stats().answers_limited, 15);
     // All but the few that the secret hash puts into one class with that peer are answered as before.
-    let others = (10..40).map(|host| Ipv4Addr::new(10, 0, 0, host));
+    let others = (10..40).map(host);
     let request = IcmpRepr::EchoRequest { ident: 1, seq: 1 };
     for other in others {
         world.hear_frames(&[icmp_frame(other, request, b"x")]);
@@ -433,7 +436,7 @@ fn datagrams_that_cannot_be_sent_fail() {
     }
     world.call(|calls| calls.udp_sendv(UDP_PORT, to, &[&[0; 548]]).expect("room"));
     assert!(matches!(world.frames_out()[..], [Out::Udp { .. }]));
-    let far = Endpoint::new(Ipv4Addr::new(8, 8, 8, 8), 1);
+    let far = Endpoint::new(far(8), 1);
     world.call(|calls| calls.udp_sendv(UDP_PORT, far, &[b"x"]).expect("room"));
     assert_eq!(world.told(), failed);
     world.silent();
@@ -441,11 +444,11 @@ fn datagrams_that_cannot_be_sent_fail() {
 
 #[test]
 fn beyond_the_prefix_the_gateway_is_asked_for() {
-    let gateway = Ipv4Addr::new(10, 0, 0, 254);
-    let mut world = World::with(|config| config.gateway = Some(gateway));
+    let gateway = host(254);
+    let mut world = World::with(|config| config.set_gateway(gateway));
     world.stays = true;
     world.auto_arp = false;
-    let far = Endpoint::new(Ipv4Addr::new(8, 8, 8, 8), 1);
+    let far = Endpoint::new(far(8), 1);
     world.call(|calls| calls.udp_sendv(UDP_PORT, far, &[b"x"]).expect("room"));
     assert_eq!(asked(&mut world), (MacAddr::BROADCAST, gateway));
     world.hear_frames(&[arp_frame(ArpOperation::Reply, gateway, STACK_IP)]);

@@ -12,13 +12,13 @@ use clock::Duration;
 use domain::{Cookie, Handle};
 use stack::{CongestionAlgorithm, Ecn};
 use wire::{
-    ArpOperation, ArpRepr, Endpoint, EtherType, IcmpRepr, Ipv4Addr, Ipv4Repr, Protocol, SeqNumber,
-    TcpFlags, TcpOptions, Timestamp, UnreachableCode,
+    ArpOperation, ArpRepr, Endpoint, EtherType, Ipv4Addr, Protocol, SeqNumber, TcpFlags,
+    TcpOptions, Timestamp,
 };
 
 use crate::support::{
     Open, Out, PEER_IP, PEER_MAC, PORT, Peer, STACK_IP, STACK_MAC, Seg, Told, UDP_PORT, World,
-    config, ethernet_frame, icmp_frame, ip_frame, ms, pattern, udp_frame,
+    config, ethernet_frame, host, ip_frame, ms, pattern, ping_frame, too_big_frame, udp_frame,
 };
 
 /// Steps of one script that are carried out.
@@ -371,14 +371,14 @@ impl Adversary {
             0 => Peer::new(1 + kind as u16 / 8, Open::default()).syn().frame(),
             1 => udp_frame(from, UDP_PORT, &pattern(0, kind as usize)),
             2 => udp_frame(from, 9, &pattern(0, kind as usize)),
-            3 => icmp_frame(PEER_IP, IcmpRepr::EchoRequest { ident: 1, seq: 2 }, &[kind; 40]),
+            3 => ping_frame(PEER_IP, &[kind; 40]),
             4 => {
                 let arp = ArpRepr {
                     operation: ArpOperation::Request,
                     sender_mac: PEER_MAC,
                     sender_ip: Ipv4Addr::new(10, 0, 0, kind),
                     target_mac: STACK_MAC,
-                    target_ip: STACK_IP,
+                    target_ip: STACK_IP.v4().unwrap_or(Ipv4Addr::UNSPECIFIED),
                 };
                 let mut bytes = vec![0; ArpRepr::LEN];
                 arp.emit(&mut bytes);
@@ -400,7 +400,7 @@ impl Adversary {
             (Some(handle), true) => Handle::from_bits(handle.to_bits() ^ 1 << (amount % 64)),
             (None, _) => Handle::from_bits((amount as u64) << (target % 48)),
         };
-        let peer = Endpoint::new(Ipv4Addr::new(10, 0, 0, 2 + target % 4), amount);
+        let peer = Endpoint::new(host(2 + target % 4), amount);
         let cookie = Cookie(amount as u64);
         let bytes = pattern(0, amount as usize % 20_000);
         self.world.call(|calls| {
@@ -424,12 +424,10 @@ impl Adversary {
 fn too_big(flow: &Flow, back: u8, off: i16, mtu: u16) -> Vec<u8> {
     let seq = flow.begins[back as usize % 8].0.wrapping_add_signed(off.into());
     let (src_port, dst_port) = (flow.there.port, flow.here.port);
-    let mut quoted = vec![0; Ipv4Repr::HEADER_LEN];
-    Ipv4Repr::new(flow.there.addr, flow.here.addr, Protocol::TCP, 20).emit(&mut quoted);
+    let mut quoted = ip_frame(flow.there.addr, flow.here.addr, Protocol::TCP, &[])[14..].to_vec();
     quoted.extend([src_port.to_be_bytes(), dst_port.to_be_bytes()].concat());
     quoted.extend(seq.to_be_bytes());
-    let code = UnreachableCode::FRAGMENTATION_NEEDED;
-    icmp_frame(PEER_IP, IcmpRepr::DestUnreachable { code, next_hop_mtu: mtu }, &quoted)
+    too_big_frame(PEER_IP, mtu, &quoted)
 }
 
 /// Once the adversary's connections are ended, the stack is as good as new.

@@ -3,7 +3,9 @@
 use domain::{Calls, ConnectError, Cookie};
 use wire::{Endpoint, TcpFlags};
 
-use crate::support::{Open, PEER_IP, PORT, Peer, STACK_IP, Seg, Told, World, config, ms, near};
+use crate::support::{
+    Open, PEER_IP, PORT, Peer, STACK_IP, Seg, Told, World, config, far, host, ms, near,
+};
 
 /// Announced by the stack for 256 KiB.
 const STACK_SCALE: u8 = 3;
@@ -272,7 +274,7 @@ fn a_flood_of_syns_leaves_memory_and_the_way_in_alone() {
     let free = world.pool.available();
     for number in 0..20_000u32 {
         let mut peer = Peer::new((number % 60_000) as u16 + 1, Open::default());
-        peer.here.addr = if number % 2 == 0 { PEER_IP } else { [10, 0, 0, 3].into() };
+        peer.here.addr = if number % 2 == 0 { PEER_IP } else { host(3) };
         world.hear(&peer.syn());
         world.frames_out();
         if number % 1_000 == 0 {
@@ -628,7 +630,7 @@ fn a_lost_handshake_ack_is_made_up_for() {
 #[test]
 fn nowhere_to_go() {
     let mut world = World::new();
-    let far = Endpoint::new([192, 168, 1, 1].into(), 80);
+    let far = Endpoint::new(far(1), 80);
     world.call(|calls| calls.connect(Cookie(3), far).expect("room"));
     let error = ConnectError::Unreachable;
     assert_eq!(world.told(), [Told::ConnectFailed { cookie: 3, error }]);
@@ -638,10 +640,11 @@ fn nowhere_to_go() {
 /// RFC 9293 §3.9.2.3: a connection leads to one other host.
 #[test]
 fn no_connection_leads_to_a_group_or_to_ourselves() {
-    let mut world = World::with(|config| config.gateway = Some(PEER_IP));
-    for addr in [[224, 0, 0, 1], [255, 255, 255, 255], [0, 0, 0, 0], [127, 0, 0, 1], [10, 0, 0, 1]]
-    {
-        let far = Endpoint::new(addr.into(), 80);
+    let mut world = World::with(|config| config.set_gateway(PEER_IP));
+    let groups = ["224.0.0.1", "255.255.255.255", "0.0.0.0", "127.0.0.1", "::", "::1", "ff02::1"];
+    let groups = groups.map(|addr| addr.parse().expect("an address"));
+    for addr in groups.into_iter().chain([STACK_IP]) {
+        let far = Endpoint::new(addr, 80);
         world.call(|calls| calls.connect(Cookie(3), far).expect("room"));
         let error = ConnectError::Unreachable;
         assert_eq!(world.told(), [Told::ConnectFailed { cookie: 3, error }], "{addr:?}");

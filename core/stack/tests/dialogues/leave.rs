@@ -2,9 +2,9 @@
 
 use domain::Cookie;
 use stack::Ended;
-use wire::{Endpoint, Ipv4Addr, TcpFlags};
+use wire::{Endpoint, TcpFlags};
 
-use crate::support::{Open, Out, PEER_IP, Peer, Seg, Told, World, ms};
+use crate::support::{Open, PEER_IP, Peer, Seg, Told, World, far, ms};
 
 fn open(world: &mut World, port: u16) -> Peer {
     Peer::establish(world, port, Open::default())
@@ -175,11 +175,11 @@ fn a_forgotten_neighbour_is_asked_for_before_it_is_reset() {
     world.auto_arp = false;
     assert!(world.withdraw(&[]), "its link address is asked for");
     let asked = world.frames_out();
-    assert!(matches!(asked[..], [Out::Arp { arp, .. }] if arp.target_ip == PEER_IP), "{asked:?}");
+    assert!(matches!(&asked[..], [out] if out.asks_for() == Some(PEER_IP)), "{asked:?}");
     assert!(world.withdraw(&[]), "still unknown");
     world.silent();
     world.now += ms(1);
-    assert!(!world.withdraw(&[World::arp_answer(PEER_IP)]));
+    assert!(!world.withdraw(&[World::neighbor_answer(PEER_IP)]));
     world.expect(&peer, &["R. 1 ack 1"]);
     assert_eq!(world.close(), Ended { reset: 1, untold: 0 });
 }
@@ -202,7 +202,7 @@ fn a_neighbour_that_does_not_answer_is_not_waited_for() {
 fn a_peer_that_no_route_leads_to_is_not_let_in() {
     let mut world = World::new();
     let mut stranger = Peer::new(5, Open::default());
-    stranger.here = Endpoint::new(Ipv4Addr::new(192, 168, 7, 7), 5);
+    stranger.here = Endpoint::new(far(7), 5);
     world.hear(&stranger.syn());
     world.silent();
     assert_eq!((world.stack.connections(), world.stats().tcp_syn_dropped), (0, 1));

@@ -15,6 +15,8 @@
 
 /// Whether all flow groups move to another stack after each cycle: see `tests/wandering`.
 const WANDERS: bool = false;
+/// Whether both ends speak IPv6: see `tests/v6`.
+const V6: bool = false;
 
 mod again;
 mod arp_icmp_udp;

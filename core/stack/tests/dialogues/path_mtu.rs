@@ -3,19 +3,18 @@
 
 use proptest::prelude::*;
 use stack::Away;
-use wire::{IcmpRepr, Ipv4Addr, SeqNumber, UnreachableCode};
+use wire::{Address, SeqNumber};
 
-use crate::support::{Open, Peer, Seg, Told, World, icmp_frame, ms};
+use crate::support::{IP_LEN, Open, Peer, Seg, Told, World, host, ms, ping_frame, too_big_frame};
 
-const ROUTER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 99);
+const ROUTER: Address = host(99);
 const MSS: usize = 1_460;
 const RTT: u64 = 10;
 
-/// A router's message about a segment.
+/// A router's message about a segment, with an MTU of IPv4: over IPv6 what carries as many bytes.
 fn message(about: &Seg, mtu: u16) -> Vec<u8> {
-    let code = UnreachableCode::FRAGMENTATION_NEEDED;
-    let quoted = &about.frame()[14..14 + 28];
-    icmp_frame(ROUTER, IcmpRepr::DestUnreachable { code, next_hop_mtu: mtu }, quoted)
+    let mtu = if mtu == 0 { 0 } else { mtu.saturating_add(IP_LEN as u16 - 20) };
+    too_big_frame(ROUTER, mtu, &about.frame()[14..14 + IP_LEN + 8])
 }
 
 /// A connection with a round trip of 10 ms.
@@ -246,7 +245,7 @@ fn messages_go_to_the_core_of_the_connection() {
     // What is no message about a segment of ours is counted where it is.
     let mut foreign = sent[0].clone();
     foreign.src.addr = ROUTER;
-    let echo = icmp_frame(ROUTER, IcmpRepr::EchoReply { ident: 1, seq: 1 }, &[]);
+    let echo = ping_frame(ROUTER, &[]);
     assert_eq!(world.misdirect(&message(&foreign, 1_000)), []);
     assert_eq!(world.misdirect(&echo), []);
     world.hear(&peer.seg(1, 1 + MSS as u32));
@@ -293,10 +292,15 @@ fn a_message_is_refuted_by_what_arrives() {
     assert_eq!((stats.tcp_path_mtu_lowered, stats.tcp_fast_retransmits), (0, 1));
 }
 
-/// RFC 1191 §5 and §7: an MTU of zero is that of a router that does not know better. None is below the floor.
+/// RFC 1191 §5 and §7: an MTU of zero is that of a router that does not know better. None is below the floor, which over
+/// IPv6 is 1,280 bytes (RFC 8201 §4).
 #[test]
 fn sizes_follow_the_plateaus_down_to_the_floor() {
-    for (mtu, expected) in [(0, 1_452), (1_006, 966), (552, 512), (551, 512), (68, 512), (1, 512)] {
+    let floor = if crate::V6 { 1_220 } else { 512 };
+    let sizes_v4 = [(0, 1_452), (1_006, 966), (552, 512), (551, 512), (68, 512), (1, 512)];
+    let sizes_v6 =
+        [(0, 1_220), (1_400, 1_360), (1_260, 1_220), (1_259, 1_220), (552, 1_220), (1, 1_220)];
+    for (mtu, expected) in if crate::V6 { sizes_v6 } else { sizes_v4 } {
         let mut world = World::new();
         let peer = opened(&mut world, sack());
         world.send(MSS);
@@ -311,7 +315,7 @@ fn sizes_follow_the_plateaus_down_to_the_floor() {
         let sent = world.segments();
         assert_eq!(sent[0].payload.len(), expected, "{mtu}");
         // What has the least size is never too big.
-        if expected == 512 {
+        if expected == floor {
             world.hear_frames(&[message(&sent[0], 0), message(&sent[0], 100)]);
             world.pass(ms(3 * RTT));
         }
@@ -327,13 +331,13 @@ fn options_are_subtracted() {
     let peer = opened(&mut world, Open { timestamp: Some(7), ..sack() });
     world.send(MSS - 12);
     let sent = world.segments();
-    world.hear_frames(&[message(&sent[0], 1_000)]);
+    world.hear_frames(&[message(&sent[0], 1_300)]);
     world.pass(ms(3 * RTT));
     assert_eq!(sizes(&world.segments()), [724; 2]);
     world.hear(&peer.seg(1, 1 + MSS as u32 - 12));
     world.told();
     world.send(MSS);
-    assert_eq!(sizes(&world.segments()), [948, MSS - 948]);
+    assert_eq!(sizes(&world.segments()), [1_248, MSS - 1_248]);
 }
 
 /// A message comes while holes are open: what the peer has is not sent again, and what it lacks goes out in parts.
@@ -369,7 +373,8 @@ fn holes_are_filled_with_parts() {
 #[test]
 fn a_black_hole_is_found_and_measured() {
     for open in [sack(), Open::default(), Open { timestamp: Some(7), ..sack() }] {
-        for carries in [1_200, 700, 1_420] {
+        // Over IPv6 every path carries packets of 1,280 bytes.
+        for carries in if crate::V6 { [1_300, 1_210, 1_420] } else { [1_200, 700, 1_420] } {
             let mut world = World::new();
             let mut far = Far::new(&mut world, open, carries);
             far.transfer(&mut world, 10 * MSS);

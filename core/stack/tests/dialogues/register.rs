@@ -5,17 +5,17 @@ use std::sync::{Arc, Mutex};
 
 use domain::Cookie;
 use stack::{Ended, PeerRegister};
-use wire::{Endpoint, FlowKey};
+use wire::Endpoint;
 
 use crate::support::{Open, PEER_IP, PORT, Peer, World, config, ms};
 
 /// Places and who is there. Each is taken when nobody is, and left by who is there.
 #[derive(Debug, Default)]
-struct Book(Mutex<BTreeMap<(u16, u32), FlowKey>>);
+struct Book(Mutex<BTreeMap<(u16, u32), (Endpoint, u16)>>);
 
 impl PeerRegister for Book {
-    fn opened(&self, group: u16, slot: u32, flow: FlowKey) {
-        let before = self.0.lock().expect("no panic").insert((group, slot), flow);
+    fn opened(&self, group: u16, slot: u32, remote: Endpoint, local_port: u16) {
+        let before = self.0.lock().expect("no panic").insert((group, slot), (remote, local_port));
         assert_eq!(before, None, "two connections in one place");
     }
 
@@ -28,9 +28,9 @@ impl PeerRegister for Book {
 impl Book {
     /// The remote and local ports of those who are there, in order.
     fn ports(&self) -> Vec<(u16, u16)> {
-        let flows = self.0.lock().expect("no panic");
-        let ports = |flow: &FlowKey| (flow.remote_port(), flow.local_port());
-        let mut ports: Vec<_> = flows.values().map(ports).collect();
+        let ends = self.0.lock().expect("no panic");
+        let mut ports: Vec<_> =
+            ends.values().map(|(remote, local)| (remote.port, *local)).collect();
         ports.sort_unstable();
         ports
     }
@@ -59,8 +59,8 @@ fn a_connection_stands_there_as_long_as_it_lives() {
     // One too many is nowhere.
     world.hear(&Peer::new(4, Open::default()).syn());
     assert_eq!(book.ports(), [(1, PORT), (2, PORT), (3, PORT), (9_000, 81)]);
-    for flow in book.0.lock().expect("no panic").values() {
-        assert_eq!(flow.remote_addr(), PEER_IP);
+    for (remote, _) in book.0.lock().expect("no panic").values() {
+        assert_eq!(remote.addr, PEER_IP);
     }
     world.hear(&half.seg(1, 1).flags("R"));
     world.hear(&reset.seg(1, 1).flags("R"));

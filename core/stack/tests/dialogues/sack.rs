@@ -1,9 +1,9 @@
 //! Selective acknowledgments in both directions (RFC 2018, 2883, 6675), and what follows from them: losses found by time
 //! (RFC 8985), tail loss probes, and the rate in recovery (RFC 6937).
 
-use wire::{IcmpRepr, TcpFlags};
+use wire::TcpFlags;
 
-use crate::support::{Open, Out, PEER_IP, Peer, World, config, icmp_frame, ms, near};
+use crate::support::{Open, Out, PEER_IP, Peer, World, config, ms, near, ping_frame};
 
 const MSS: u32 = 1_460;
 
@@ -258,8 +258,7 @@ fn the_time_out_comes_though_a_probe_finds_no_room() {
     let mut world = World::sized(config(), 512, 4);
     let peer = in_flight(&mut world, 20, 4);
     world.nic_takes = false;
-    let ping = IcmpRepr::EchoRequest { ident: 1, seq: 1 };
-    (0..4).for_each(|_| world.hear_frames(&[icmp_frame(PEER_IP, ping, b"ping")]));
+    (0..4).for_each(|_| world.hear_frames(&[ping_frame(PEER_IP, b"ping")]));
     world.pass(ms(1_000));
     assert_eq!((world.stats().tcp_tail_probes, world.stats().tcp_timeouts), (0, 2));
     world.nic_takes = true;
@@ -457,8 +456,7 @@ fn what_is_lost_waits_for_the_device_alone() {
     let peer = in_flight(&mut world, 20, 4);
     world.pass(ms(20));
     world.nic_takes = false;
-    let ping = IcmpRepr::EchoRequest { ident: 1, seq: 1 };
-    (0..4).for_each(|_| world.hear_frames(&[icmp_frame(PEER_IP, ping, b"ping")]));
+    (0..4).for_each(|_| world.hear_frames(&[ping_frame(PEER_IP, b"ping")]));
     world.hear(&peer.sack(1, 1, &[(at(1), at(4))]));
     world.nic_takes = true;
     world.settle();

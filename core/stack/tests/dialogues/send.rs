@@ -2,9 +2,9 @@
 
 use domain::{CallError, CallKind, DeadReason};
 
-use wire::{Ipv4Addr, MacAddr, TcpFlags};
+use wire::{MacAddr, TcpFlags};
 
-use crate::support::{Open, Peer, Seg, Told, World, config, ms, near, pattern};
+use crate::support::{Open, Peer, Seg, Told, World, config, host, ms, near, pattern};
 
 const MSS: u32 = 1_460;
 
@@ -334,7 +334,7 @@ fn a_late_acknowledgment_does_not_move_the_window() {
 #[test]
 fn each_neighbour_gets_what_is_sent_to_it() {
     let mut world = World::new();
-    let other = Ipv4Addr::new(10, 0, 0, 3);
+    let other = host(3);
     let mac = MacAddr([2, 0, 0, 0, 0, 77]);
     world.stack.shared().neighbors.learn(other, mac, world.now);
     let open = Open { timestamp: Some(1), ..Open::default() };

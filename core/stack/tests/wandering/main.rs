@@ -7,6 +7,7 @@
 
 /// Whether all flow groups move to another stack after each cycle.
 const WANDERS: bool = true;
+const V6: bool = false;
 
 mod moving;
 

@@ -2,10 +2,10 @@
 
 use wire::ipv4::{ECN_ECT_0, ECN_NOT_ECT};
 use wire::{
-    ArpOperation, ArpRepr, Endpoint, EtherType, EthernetRepr, EthernetView, IcmpRepr, IcmpView,
-    Ipv4Addr, Ipv4Repr, Ipv4View, MacAddr, Protocol, QuotedTcp, SackBlocks, SeqNumber, Sum,
-    TcpFlags, TcpOptions, TcpRepr, TcpView, TimeExceededCode, Timestamp, UdpRepr, UdpView,
-    UnreachableCode, WireError,
+    Address, ArpOperation, ArpRepr, Endpoint, EtherType, EthernetRepr, EthernetView, FlowKey,
+    IcmpRepr, IcmpView, Ipv4Addr, Ipv4Repr, Ipv4View, MacAddr, Prefix, Protocol, QuotedTcp,
+    SackBlocks, SeqNumber, Sum, TcpFlags, TcpOptions, TcpRepr, TcpView, TimeExceededCode,
+    Timestamp, UdpRepr, UdpView, UnreachableCode, WireError,
 };
 
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
@@ -400,11 +400,46 @@ fn addresses_as_text() {
     let endpoint = Endpoint::new(CLIENT, 6379);
     assert_eq!(endpoint.to_string(), "10.0.0.1:6379");
     assert_eq!("10.0.0.1:6379".parse(), Ok(endpoint));
-    for text in ["", "10.0.0.1", "10.0.0.1:65536", "10.0.0:1", "[::1]:80", "10.0.0.1:80 "] {
+    for text in ["", "10.0.0.1", "10.0.0.1:65536", "10.0.0:1", "::1:80", "10.0.0.1:80 "] {
         let error = text.parse::<Endpoint>().unwrap_err();
         assert!(error.to_string().contains("10.0.0.1:6379"), "{text}: {error}");
     }
     assert!(endpoint < Endpoint::new(CLIENT, 6380) && endpoint < Endpoint::new(SERVER, 1));
+    let v6: Endpoint = "[2001:db8::1]:6379".parse().unwrap();
+    assert_eq!((v6.to_string().as_str(), v6.addr.v4()), ("[2001:db8::1]:6379", None));
+    assert_eq!("[::ffff:10.0.0.1]:6379".parse(), Ok(endpoint), "a mapped address is the address");
+    assert_eq!((size_of::<Endpoint>(), size_of::<FlowKey>()), (18, 8));
+}
+
+#[test]
+fn networks_have_addresses_of_their_version() {
+    let address = |text: &str| text.parse::<Address>().unwrap();
+    for (network, bits, inside, outside) in [
+        ("10.1.0.0", 16, "10.1.255.3", "10.2.0.0"),
+        ("10.1.0.1", 32, "10.1.0.1", "10.1.0.0"),
+        ("0.0.0.0", 0, "255.1.2.3", "::1"),
+        ("2001:db8::", 32, "2001:db8:ffff::1", "2001:db9::"),
+        ("2001:db8::1", 128, "2001:db8::1", "2001:db8::"),
+        ("::", 0, "ff02::1", "10.0.0.1"),
+        ("10.1.0.1", 99, "10.1.0.1", "10.1.0.0"),
+    ] {
+        let network = address(network);
+        assert!(address(inside).is_in(network, bits) && !address(outside).is_in(network, bits));
+    }
+    for martian in ["224.0.0.1", "240.1.2.3", "255.255.255.255", "0.1.2.3", "127.1.2.3", "::"] {
+        assert!(address(martian).is_martian(), "{martian}");
+    }
+    for martian in ["::1", "ff02::1"] {
+        assert!(address(martian).is_martian(), "{martian}");
+    }
+    for (text, bits) in [("10.0.0.0/0", 0), ("10.0.0.1/32", 32), ("2001:db8::/128", 128)] {
+        let prefix: Prefix = text.parse().unwrap();
+        assert_eq!((prefix.to_string().as_str(), prefix.bits), (text, bits));
+    }
+    for text in ["10.0.0.0", "10.0.0.0/33", "::/129", "::/+1", "::/01", "::/", "/8", "::/256"] {
+        assert!(text.parse::<Prefix>().is_err(), "{text}");
+    }
+    assert!(!address("10.0.0.1").is_martian() && !address("fe80::1").is_martian());
 }
 
 #[test]

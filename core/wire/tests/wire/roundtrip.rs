@@ -3,11 +3,14 @@
 use proptest::prelude::*;
 use wire::ipv4::{ECN_CE, ECN_NOT_ECT, mark_congestion};
 use wire::{
-    ArpRepr, EthernetRepr, EthernetView, IcmpRepr, IcmpView, Ipv4Repr, Ipv4View, QuotedTcp, Sum,
-    TcpOptions, TcpRepr, TcpView, UdpRepr, UdpView, WireError, copy_and_sum,
+    ArpRepr, EthernetRepr, EthernetView, IcmpRepr, IcmpView, Icmpv6Repr, Icmpv6View, Ipv4Repr,
+    Ipv4View, Ipv6Repr, Ipv6View, MAX_EXTENSION_BYTES, Protocol, QuotedTcp, Sum, TcpOptions,
+    TcpRepr, TcpView, UdpRepr, UdpView, WireError, copy_and_sum, pseudo_header_sum,
 };
 
-use crate::strategies::{arp, ethernet, icmp, ip, ipv4, payload, tcp, tcp_options};
+use crate::strategies::{
+    arp, ethernet, extensions, icmp, icmpv6, ip, ipv4, ipv6, payload, tcp, tcp_options,
+};
 
 proptest! {
     #[test]
@@ -47,6 +50,48 @@ proptest! {
         // Whatever bit of the header changes, either a length does not hold or the checksum shows it.
         packet[flip / 8] ^= 1 << (flip % 8);
         prop_assert!(Ipv4View::parse(&packet).map_or(true, |view| !view.verify_checksum()));
+    }
+
+    #[test]
+    fn ipv6_round_trip(repr in ipv6(), padding in 0usize..32, flip in 0usize..320) {
+        let mut packet = vec![0x5a; Ipv6Repr::HEADER_LEN + repr.payload_len + padding];
+        repr.emit(&mut packet);
+        let view = Ipv6View::parse(&packet).unwrap();
+        prop_assert_eq!(Ipv6Repr::from_view(&view), repr);
+        prop_assert_eq!((view.header_len(), view.fragment()), (Ipv6Repr::HEADER_LEN, None));
+        prop_assert_eq!(view.payload().len(), repr.payload_len);
+        prop_assert_eq!(view.dscp() << 2 | view.ecn(), repr.dscp_ecn);
+        let takes_marks = view.ecn() != ECN_NOT_ECT;
+        let mut marked = packet.clone();
+        prop_assert_eq!(wire::ip::mark_congestion(&mut marked), takes_marks);
+        let dscp_ecn = repr.dscp_ecn | if takes_marks { ECN_CE } else { 0 };
+        let view = Ipv6View::parse(&marked).expect("as long as before");
+        prop_assert_eq!(Ipv6Repr::from_view(&view), Ipv6Repr { dscp_ecn, ..repr });
+        // No bit of the header is without meaning.
+        packet[flip / 8] ^= 1 << (flip % 8);
+        let other = Ipv6View::parse(&packet).map(|view| Ipv6Repr::from_view(&view));
+        prop_assert_ne!(other, Ok(repr));
+    }
+
+    #[test]
+    fn icmpv6_round_trip((src, dst, repr) in icmpv6(), data in payload(), flip in 0usize..64) {
+        let is_neighbor = matches!(
+            repr,
+            Icmpv6Repr::NeighborSolicitation { .. } | Icmpv6Repr::NeighborAdvertisement { .. }
+        );
+        let data = if is_neighbor { Vec::new() } else { data };
+        let header_len = repr.header_len();
+        let mut message = vec![0xee; header_len + data.len()];
+        let sum = copy_and_sum(&data, &mut message[header_len..]);
+        repr.emit(&mut message, src, dst, (sum, data.len()));
+        let view = Icmpv6View::parse(&message, src, dst).unwrap();
+        prop_assert_eq!(view.repr(), repr);
+        prop_assert_eq!(view.data(), data);
+        prop_assert_eq!(repr.is_error(), message[0] < 128);
+        let flip = flip % (message.len() * 8);
+        message[flip / 8] ^= 1 << (flip % 8);
+        let error = Icmpv6View::parse(&message, src, dst).err();
+        prop_assert_eq!(error, Some(WireError::Checksum));
     }
 
     #[test]
@@ -115,6 +160,35 @@ proptest! {
         read_everything(&bytes);
     }
 
+    /// Bytes of an IPv6 packet behind its header, as chains of extension headers and as ICMPv6 with a right checksum.
+    #[test]
+    fn no_ipv6_panics(
+        (first, mut body) in extensions(),
+        bytes in prop::collection::vec(prop_oneof![0u8..9, any::<u8>()], 4..80),
+        kind in prop_oneof![1u8..5, Just(128), Just(135), Just(136)],
+        damage in any::<Option<(prop::sample::Index, u8)>>(),
+    ) {
+        if let Some((place, value)) = damage {
+            let place = place.index(body.len());
+            body[place] = value;
+        }
+        for (first, body) in [(first, &body), (0, &bytes), (43, &bytes), (44, &bytes), (60, &bytes)] {
+            let repr = Ipv6Repr::new(1.into(), 2.into(), Protocol(first), body.len());
+            let mut packet = vec![0; Ipv6Repr::HEADER_LEN];
+            repr.emit(&mut packet);
+            packet.extend(body);
+            read_everything(&packet);
+        }
+        let mut message = bytes;
+        (message[0], message[1]) = (kind, 0);
+        message[2..4].fill(0);
+        let sum = pseudo_header_sum(wire::Ipv6Addr::from(1), wire::Ipv6Addr::from(2), Protocol::ICMPV6, message.len());
+        let checksum = sum.add(Sum::of(&message)).finish().to_be_bytes();
+        message[2..4].copy_from_slice(&checksum);
+        prop_assert_ne!(Icmpv6View::parse(&message, 1.into(), 2.into()).err(), Some(WireError::Checksum));
+        read_everything(&message);
+    }
+
     #[test]
     fn no_options_panic(
         bytes in prop::collection::vec(prop_oneof![0u8..12, Just(0xffu8), any::<u8>()], 0..300),
@@ -175,11 +249,28 @@ fn read_everything(bytes: &[u8]) {
         assert_eq!(view.is_fragment(), view.more_fragments() || view.fragment_offset() != 0);
         let _ = (view.verify_checksum(), Ipv4Repr::from_view(&view));
     }
+    if let Ok(view) = Ipv6View::parse(bytes) {
+        let extensions = view.header_len() - Ipv6Repr::HEADER_LEN;
+        assert!(extensions <= MAX_EXTENSION_BYTES && extensions.is_multiple_of(8));
+        assert_eq!(view.header_len() + view.payload().len(), view.total_len());
+        assert_eq!(view.payload(), &bytes[view.header_len()..view.total_len()]);
+        let _ = (view.dscp(), view.ecn(), view.flow_label(), Ipv6Repr::from_view(&view));
+        if let Some(fragment) = view.fragment() {
+            assert_eq!(fragment.header_offset + 8, view.header_len());
+            assert_eq!(bytes[fragment.next_header_field], Protocol::FRAGMENT.0);
+        }
+    }
+    let _ = QuotedTcp::parse(bytes);
+    if let Ok(view) = Icmpv6View::parse(bytes, 1.into(), 2.into()) {
+        assert!(view.repr().header_len() + view.data().len() <= bytes.len());
+        assert!(bytes.ends_with(view.data()));
+        assert_eq!(view.repr().is_error(), bytes[0] < 128);
+    }
     if let Ok(view) = IcmpView::parse(bytes) {
         assert_eq!(view.data().len() + IcmpRepr::HEADER_LEN, bytes.len());
         let _ = (view.repr().is_error(), QuotedTcp::parse(view.data()));
     }
-    let (src, dst) = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+    let [src, dst] = [[10, 0, 0, 1], [10, 0, 0, 2]].map(wire::Ipv4Addr::from);
     if let Ok(view) = UdpView::parse(bytes) {
         assert!(view.payload().len() + UdpRepr::HEADER_LEN <= bytes.len());
         let _ = view.verify_checksum(src, dst);

@@ -1,7 +1,9 @@
 //! The hash against Microsoft's verification suite and against its own definition.
 
+use std::net::{SocketAddrV4, SocketAddrV6};
+
 use proptest::prelude::*;
-use wire::{Endpoint, MICROSOFT_KEY, Toeplitz, toeplitz_reference};
+use wire::{MICROSOFT_KEY, Toeplitz, toeplitz_reference};
 
 static TOEPLITZ: Toeplitz = Toeplitz::new(&MICROSOFT_KEY);
 
@@ -14,13 +16,36 @@ const VERIFICATION_SUITE: [(&str, &str, u32, u32); 5] = [
     ("202.188.127.2:1303", "153.39.163.191:44251", 0x5d18_09c5, 0x10e8_28a2),
 ];
 
+/// The same over IPv6, of which the suite has three.
+const VERIFICATION_SUITE_V6: [(&str, &str, u32, u32); 3] = [
+    ("[3ffe:2501:200:3::1]:1766", "[3ffe:2501:200:1fff::7]:2794", 0x2cc1_8cd5, 0x4020_7d3d),
+    ("[ff02::1]:4739", "[3ffe:501:8::260:97ff:fe40:efab]:14230", 0x0f0c_461c, 0xdde5_1bbf),
+    (
+        "[fe80::200:f8ff:fe21:67cf]:38024",
+        "[3ffe:1900:4545:3:200:f8ff:fe21:67cf]:44251",
+        0x4b61_e985,
+        0x02d1_feef,
+    ),
+];
+
 #[test]
 fn microsoft_verification_suite() {
     for (dst, src, addresses, addresses_and_ports) in VERIFICATION_SUITE {
-        let dst: Endpoint = dst.parse().unwrap();
-        let src: Endpoint = src.parse().unwrap();
-        assert_eq!(TOEPLITZ.hash_v4_2tuple(src.addr, dst.addr), addresses, "{src} -> {dst}");
-        let hash = TOEPLITZ.hash_v4(src.addr, dst.addr, src.port, dst.port);
+        let dst: SocketAddrV4 = dst.parse().unwrap();
+        let src: SocketAddrV4 = src.parse().unwrap();
+        assert_eq!(TOEPLITZ.hash_v4_2tuple(*src.ip(), *dst.ip()), addresses, "{src} -> {dst}");
+        let hash = TOEPLITZ.hash_v4(*src.ip(), *dst.ip(), src.port(), dst.port());
+        assert_eq!(hash, addresses_and_ports, "{src} -> {dst}");
+    }
+}
+
+#[test]
+fn microsoft_verification_suite_over_ipv6() {
+    for (dst, src, addresses, addresses_and_ports) in VERIFICATION_SUITE_V6 {
+        let dst: SocketAddrV6 = dst.parse().unwrap();
+        let src: SocketAddrV6 = src.parse().unwrap();
+        assert_eq!(TOEPLITZ.hash_v6_2tuple(*src.ip(), *dst.ip()), addresses, "{src} -> {dst}");
+        let hash = TOEPLITZ.hash_v6(*src.ip(), *dst.ip(), src.port(), dst.port());
         assert_eq!(hash, addresses_and_ports, "{src} -> {dst}");
     }
 }
@@ -61,5 +86,34 @@ proptest! {
             toeplitz.hash_v4(src.into(), dst.into(), src_port, dst_port),
             toeplitz_reference(&key, &tuple)
         );
+    }
+
+    #[test]
+    fn tables_follow_the_definition_over_ipv6(
+        key in prop::array::uniform32(any::<u8>()),
+        key_end in prop::array::uniform8(any::<u8>()),
+        src: u128,
+        dst: u128,
+        src_port: u16,
+        dst_port: u16,
+    ) {
+        let key: [u8; 40] = [key.as_slice(), &key_end].concat().try_into().unwrap();
+        let toeplitz = Box::new(Toeplitz::new(&key));
+        let addresses = [src.to_be_bytes(), dst.to_be_bytes()].concat();
+        let ports = [src_port.to_be_bytes(), dst_port.to_be_bytes()].concat();
+        let tuple = [addresses.as_slice(), &ports].concat();
+        prop_assert_eq!(
+            toeplitz.hash_v6_2tuple(src.into(), dst.into()),
+            toeplitz_reference(&key, &addresses)
+        );
+        let hash = toeplitz.hash_v6(src.into(), dst.into(), src_port, dst_port);
+        prop_assert_eq!(hash, toeplitz_reference(&key, &tuple));
+        let destination = toeplitz.destination_v6(dst.into());
+        prop_assert_eq!(hash, toeplitz.hash_v6_to(destination, src.into(), src_port, dst_port));
+        // Each byte of the input has its own table.
+        let by_table = toeplitz.tables().iter().zip(tuple).fold(0, |hash, (table, byte)| {
+            hash ^ table[usize::from(byte)]
+        });
+        prop_assert_eq!(hash, by_table);
     }
 }

@@ -17,8 +17,8 @@ use runtime::{ElasticConfig, FLOW_GROUPS, IdlePolicy, ModerationPolicy, StackCon
 use service::control::Steered;
 use statseg::{Layout, Segment, State, ThreadCounters};
 use tailplane::{
-    Calls, Cookie, Endpoint, Event, Events, Flow, Handle, Instant, Ipv4Addr, MacAddr, Opened,
-    Output, Protocol, Service, SharedSlots,
+    Address, Calls, Cookie, Endpoint, Event, Events, Flow, Handle, Instant, Ipv4Addr, MacAddr,
+    Opened, Output, Protocol, Service, SharedSlots,
 };
 
 use crate::support::until;
@@ -35,7 +35,7 @@ const WINDOW: u64 = 4;
 const PAUSE: Duration = Duration::from_millis(20);
 /// What the service takes for a word while the client presses. It sleeps: its thread is away, the processor is others'.
 const WORK: Duration = Duration::from_micros(400);
-const SERVER: Endpoint = Endpoint::new(Ipv4Addr::new(10, 9, 0, 1), 80);
+const SERVER: Endpoint = Endpoint::v4(Ipv4Addr::new(10, 9, 0, 1), 80);
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
 
 /// What the two sides share with the test.
@@ -412,7 +412,7 @@ impl Drop for Dataplane {
     }
 }
 
-fn config(address: Ipv4Addr, mac: MacAddr) -> RuntimeConfig {
+fn config(address: impl Into<Address>, mac: MacAddr) -> RuntimeConfig {
     let mut stack = StackConfig::new(address, 24, mac);
     stack.tcp_listen = vec![SERVER.port];
     RuntimeConfig {

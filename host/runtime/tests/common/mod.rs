@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
+use wire::Address;
 
 use nic::shm::{ShmConfig, ShmNic};
 use runtime::{ElasticConfig, IdlePolicy, ModerationPolicy, StackConfig};
@@ -12,7 +13,7 @@ use tailplane::{
     Output, Protocol, Service,
 };
 
-pub const SERVER: Endpoint = Endpoint::new(Ipv4Addr::new(10, 9, 0, 1), 80);
+pub const SERVER: Endpoint = Endpoint::v4(Ipv4Addr::new(10, 9, 0, 1), 80);
 pub const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
 /// Of each of the client's threads.
 pub const CONNECTIONS: usize = 16;
@@ -114,7 +115,7 @@ impl Service for Counting<'_> {
     }
 }
 
-pub fn config(address: Ipv4Addr, mac: MacAddr, scheduler: Scheduler) -> RuntimeConfig {
+pub fn config(address: impl Into<Address>, mac: MacAddr, scheduler: Scheduler) -> RuntimeConfig {
     let mut stack = StackConfig::new(address, 24, mac);
     stack.tcp_listen = vec![SERVER.port];
     RuntimeConfig {

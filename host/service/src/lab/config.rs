@@ -35,6 +35,8 @@ pub struct LabConfig {
     pub congestion_control: CongestionControl,
     /// How long it stays.
     pub lifetime: Lifetime,
+    /// Whether the client's kernel speaks IPv6 too.
+    pub ipv6: bool,
 }
 
 impl Default for LabConfig {
@@ -45,6 +47,7 @@ impl Default for LabConfig {
             queues: 1,
             congestion_control: CongestionControl::Named(FAIR_CONGESTION_CONTROL.to_owned()),
             lifetime: Lifetime::Process,
+            ipv6: false,
         }
     }
 }

@@ -5,13 +5,15 @@
 //!   tp-dp      02:54:50:00:00:02  <--- veth --->  tp-client  02:54:50:00:00:01
 //!   10.77.0.3/24  the kernel's                    10.77.0.1/24  the kernel's
 //!   10.77.0.2     the dataplane's, on no interface
+//!   with IPv6, where it is asked for:
+//!   fd77::2       the dataplane's, on no interface    fd77::1/64  the kernel's
 //! ```
 //!
 //! The XDP program takes 10.77.0.2 (ARP included) and passes all else, so a kernel server (say,
 //! memcached) can be run at 10.77.0.3 over the same pair for comparison. Both answer with the MAC
 //! address of `tp-dp`.
 
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
 use tailplane::MacAddr;
@@ -41,6 +43,12 @@ pub const DATAPLANE_KERNEL_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 3);
 pub const CLIENT_DATAPLANE_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 4);
 /// Length of the subnet's prefix, in bits.
 pub const SUBNET_BITS: u8 = 24;
+/// The kernel's IPv6 address on the client's side.
+pub const CLIENT_ADDRESS_V6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 1);
+/// The IPv6 address that a dataplane may take in the lab.
+pub const DATAPLANE_ADDRESS_V6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 2);
+/// Length of their subnet's prefix, in bits.
+pub const SUBNET_BITS_V6: u8 = 64;
 
 /// The MAC address of [`CLIENT_INTERFACE`]: locally administered, then "TP".
 pub const CLIENT_MAC: [u8; 6] = [0x02, 0x54, 0x50, 0, 0, 1];

@@ -5,11 +5,12 @@ use std::io;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
-use super::config::CongestionControl;
+use super::config::{CongestionControl, LabConfig};
 use super::congestion;
 use super::constants::{
-    CLIENT_ADDRESS, CLIENT_INTERFACE, CLIENT_MAC, DATAPLANE_INTERFACE, DATAPLANE_KERNEL_ADDRESS,
-    DATAPLANE_MAC, SUBNET_BITS, is_unwanted_feature, mac_text,
+    CLIENT_ADDRESS, CLIENT_ADDRESS_V6, CLIENT_INTERFACE, CLIENT_MAC, DATAPLANE_INTERFACE,
+    DATAPLANE_KERNEL_ADDRESS, DATAPLANE_MAC, SUBNET_BITS, SUBNET_BITS_V6, is_unwanted_feature,
+    mac_text,
 };
 use super::error::LabError;
 use super::ip::ip;
@@ -26,7 +27,7 @@ struct End<'a> {
 }
 
 /// Furnishes the two namespaces, which exist. Each step is one that removal can wait for.
-pub(super) fn build(site: &Site, congestion_control: &CongestionControl) -> Result<(), LabError> {
+pub(super) fn build(site: &Site, config: &LabConfig) -> Result<(), LabError> {
     let ends = [
         End {
             namespace: &site.dataplane,
@@ -39,7 +40,7 @@ pub(super) fn build(site: &Site, congestion_control: &CongestionControl) -> Resu
         // Before the interfaces exist, so that they never send a router solicitation.
         site.step(|| in_namespace(end.namespace, disable_ipv6)?)?;
         site.step(|| end.namespace.ip(&["link", "set", "lo", "up"]))?;
-        if let CongestionControl::Named(algorithm) = congestion_control {
+        if let CongestionControl::Named(algorithm) = &config.congestion_control {
             site.step(|| in_namespace(end.namespace, || congestion::choose(algorithm)))?;
         }
     }
@@ -51,6 +52,27 @@ pub(super) fn build(site: &Site, congestion_control: &CongestionControl) -> Resu
     }
     for end in &ends {
         site.step(|| end.namespace.ip(&["link", "set", end.interface, "up"]))?;
+    }
+    if config.ipv6 {
+        site.step(|| in_namespace(&site.client, speak_ipv6)?)?;
+        let address = format!("{CLIENT_ADDRESS_V6}/{SUBNET_BITS_V6}");
+        let add = ["addr", "add", &address, "dev", CLIENT_INTERFACE, "nodad"];
+        site.step(|| site.client.ip(&add))?;
+    }
+    Ok(())
+}
+
+/// The client's end speaks IPv6, with no address but those that it is given, and without asking for routers.
+fn speak_ipv6() -> Result<(), LabError> {
+    for (scope, key, value) in [
+        (CLIENT_INTERFACE, "addr_gen_mode", "1"),
+        (CLIENT_INTERFACE, "accept_ra", "0"),
+        (CLIENT_INTERFACE, "router_solicitations", "0"),
+        ("lo", "disable_ipv6", "0"),
+        (CLIENT_INTERFACE, "disable_ipv6", "0"),
+    ] {
+        let path = PathBuf::from(format!("/proc/sys/net/ipv6/conf/{scope}/{key}"));
+        fs::write(&path, value).map_err(file_error("write", &path))?;
     }
     Ok(())
 }

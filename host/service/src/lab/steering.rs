@@ -17,7 +17,7 @@ impl Lab {
     pub fn steer(&self) -> anyhow::Result<SteerProgram> {
         in_namespace(self.client(), || {
             let table = self.attach_table()?;
-            Ok(table.with_probes(MacAddr(DATAPLANE_MAC), DATAPLANE_ADDRESS)?)
+            Ok(table.with_probes(MacAddr(DATAPLANE_MAC), DATAPLANE_ADDRESS.into())?)
         })?
     }
 

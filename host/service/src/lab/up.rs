@@ -89,7 +89,7 @@ impl Lab {
         let mut lab = Self { site, registration: Some(registration) };
         // An error drops `lab`, and thereby what was made.
         reserve(&lab.site, &config, &states)?;
-        pair::build(&lab.site, &config.congestion_control)?;
+        pair::build(&lab.site, &config)?;
         if config.lifetime == Lifetime::Persistent {
             lab.keep(&states)?;
         }

@@ -151,9 +151,9 @@ impl<'a> HalfOpen<'a> {
         let places = self.search.left.places();
         let stop_at = places.min(self.next + PLACES_IN_CYCLE);
         while self.next < stop_at && self.under_way < UNDER_WAY_MAX {
-            if let Some(flow) = self.search.left.peer(self.next) {
+            if let Some((peer, own_port)) = self.search.left.peer(self.next) {
                 let cookie = Cookie(self.next as u64);
-                if calls.connect_from(cookie, flow.local_port(), flow.remote()).is_err() {
+                if calls.connect_from(cookie, own_port, peer).is_err() {
                     break;
                 }
                 self.under_way += 1;
@@ -230,7 +230,6 @@ mod tests {
     use domain::{CallArray, CallRecord, EventArray, EventRecord, Handle};
     use mem::{Pool, Region};
     use runtime::Register;
-    use wire::FlowKey;
 
     use super::*;
 
@@ -298,7 +297,7 @@ mod tests {
         let register = Register::join(copy, CONNECTIONS).expect("joined");
         for peer in 0..peers {
             let remote = "10.0.0.9:7".parse().expect("an endpoint");
-            register.opened(peer % 128, u32::from(peer / 128), FlowKey::new(remote, peer + 1));
+            register.opened(peer % 128, u32::from(peer / 128), remote, peer + 1);
         }
         Register::left(kept, CONNECTIONS).expect("joined")
     }

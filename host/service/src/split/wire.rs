@@ -70,7 +70,7 @@ fn port(config: &RunConfig, lab: Option<&Lab>) -> anyhow::Result<PortConfig> {
     Ok(PortConfig {
         interface,
         namespace,
-        address: config.network.own_address()?.0,
+        addresses: config.network.own_addresses()?.iter().map(|own| own.address.ip()).collect(),
         threads: config.dataplane.threads,
         chunks: config.memory.chunks,
         huge_pages: config.memory.huge_pages,

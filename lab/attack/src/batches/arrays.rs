@@ -5,7 +5,8 @@ use std::time::Instant;
 
 use anyhow::ensure;
 use domain::{
-    CallArray, CallRecord, Calls, Cookie, DeadReason, EventArray, EventRecord, Handle, Service,
+    CallArray, CallRecord, Calls, Cookie, DeadReason, EventArray, EventRecord, FirstWindow, Handle,
+    Service,
 };
 use mem::{HugePages, Pool, Region};
 use process::Geometry;
@@ -79,7 +80,9 @@ fn fill(events: &mut EventArray, pool: &mut Pool, random: &mut impl Rng) {
         }
         let reason = DeadReason::Reset;
         let record = match random.random_range(0..5) {
-            0 => EventRecord::Knock { handle, local_port: 7, peer, window },
+            0 => {
+                EventRecord::Knock { handle, local_port: 7, peer, window: FirstWindow::new(window) }
+            }
             1 => EventRecord::Sent { handle, cookie, bytes: 1, window },
             2 => EventRecord::Eof { handle, cookie },
             3 => EventRecord::Again { handle, cookie, window },

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
+use wire::Prefix;
 
 use anyhow::Context;
 use measure::process::stolen;
@@ -151,8 +152,7 @@ fn policy(allowed: Allowed) -> NetworkPolicy {
         allow: true,
         direction: Direction::In,
         transport: None,
-        network: CLIENT,
-        prefix_bits: 32,
+        network: Some(Prefix::host(CLIENT.into())),
         ports: 0..=u16::MAX,
     };
     let rules = match allowed {

@@ -273,9 +273,9 @@ impl Attacker for OnPath {
         if self.acts > 0 || segment.flags.contains(TcpFlags::SYN) {
             return;
         }
-        if segment.src.addr == VICTIM {
+        if segment.src.addr == VICTIM.into() {
             self.from_victim = Some(segment);
-        } else if segment.dst.addr == VICTIM {
+        } else if segment.dst.addr == VICTIM.into() {
             self.from_server = Some(segment);
         }
     }

@@ -6,7 +6,7 @@ use wire::{
 };
 
 /// The attacked service.
-pub const SERVER: Endpoint = Endpoint::new(Ipv4Addr::new(10, 8, 0, 1), 80);
+pub const SERVER: Endpoint = Endpoint::v4(Ipv4Addr::new(10, 8, 0, 1), 80);
 /// Bits of the network part of the server's address: 65,536 addresses are near.
 pub const PREFIX_BITS: u8 = 16;
 /// The hosts of the honest clients: near, and behind the gateway.
@@ -60,11 +60,11 @@ impl Segment {
         let header = Ipv4Repr::HEADER_LEN + tcp.header_len();
         let mut packet = vec![0; header];
         let payload_len = tcp.header_len() + payload.len();
-        Ipv4Repr::new(src.addr, dst.addr, Protocol::TCP, payload_len).emit(&mut packet);
+        Ipv4Repr::new(v4(src), v4(dst), Protocol::TCP, payload_len).emit(&mut packet);
         let sum = Sum::of(payload);
         tcp.emit(&mut packet[Ipv4Repr::HEADER_LEN..], src.addr, dst.addr, payload.len(), sum);
         packet.extend_from_slice(payload);
-        let to = if dst.addr == VICTIM { VICTIM_MAC } else { SERVER_MAC };
+        let to = if v4(dst) == VICTIM { VICTIM_MAC } else { SERVER_MAC };
         ethernet(to, EtherType::IPV4, &packet)
     }
 
@@ -87,6 +87,10 @@ impl Segment {
             payload: tcp.payload().to_vec(),
         })
     }
+}
+
+fn v4(end: Endpoint) -> Ipv4Addr {
+    end.addr.v4().unwrap_or(Ipv4Addr::UNSPECIFIED)
 }
 
 /// The address that an ARP request of the server asks for, and the answer that it is the gateway's link address.

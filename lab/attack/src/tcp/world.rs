@@ -11,7 +11,7 @@ use dataplane::{Elastic, ElasticConfig, ElasticThread, ForwardPorts};
 use mem::{Pool, Region};
 use stack::{Keepalive, Secrets, Shared, StackConfig};
 use tailplane::{Server, Service};
-use wire::{Ipv4Addr, MacAddr};
+use wire::{Address, MacAddr};
 use world::cores::Costs;
 use world::dice::Dice;
 use world::network::{Faults, Network, SharedNetwork, Spread};
@@ -78,14 +78,14 @@ struct Node<S> {
 
 impl<S: Service> Node<S> {
     fn new(
-        (address, mac): (Ipv4Addr, MacAddr),
+        (address, mac): (Address, MacAddr),
         network: &SharedNetwork,
         (price, chunks): (Costs, u32),
         service: S,
         change: impl FnOnce(&mut StackConfig),
     ) -> Self {
         let mut config = StackConfig::new(address, PREFIX_BITS, mac);
-        config.gateway = Some(GATEWAY);
+        config.set_gateway(GATEWAY);
         change(&mut config);
         let key = [mac.0[5]; 16];
         let secrets =
@@ -222,10 +222,10 @@ pub fn run(plan: &Plan, attacker: Option<Box<dyn Attacker>>) -> Ran {
     let once = Pace { lines: 1, gap: 4 * plan.pace.until.since(plan.pace.from), ..plan.pace };
     let half = Pace { lines: plan.pace.lines / 2, ..plan.pace };
     let hosts = [
-        host((CLIENTS[0], CLIENT_MAC), half, Vec::new()),
+        host((CLIENTS[0].into(), CLIENT_MAC), half, Vec::new()),
         // From behind the gateway, that one leads to the server.
-        host((CLIENTS[1], GATEWAY_MAC), half, vec![(GATEWAY, SERVER_MAC)]),
-        host((VICTIM, VICTIM_MAC), once, Vec::new()),
+        host((CLIENTS[1].into(), GATEWAY_MAC), half, vec![(GATEWAY.into(), SERVER_MAC)]),
+        host((VICTIM.into(), VICTIM_MAC), once, Vec::new()),
     ];
     network.borrow_mut().capture = Some(Vec::new());
     let (answers_arp, now, ran) = (plan.answers_arp, Instant::ZERO, Ran::default());
@@ -307,7 +307,8 @@ impl World {
                 self.network.borrow_mut().send(at, GATEWAY_PORT, &answer);
             }
         } else if let Some(segment) = Segment::parse(frame) {
-            let is_answer = segment.src == SERVER && !CLIENTS.contains(&segment.dst.addr);
+            let is_answer =
+                segment.src == SERVER && !CLIENTS.map(Address::from).contains(&segment.dst.addr);
             self.ran.answers += u64::from(is_answer);
             self.ran.from_victim += u64::from(frame.get(6..12) == Some(&VICTIM_MAC.0));
             let mut out = Vec::new();

@@ -42,7 +42,7 @@ fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     match arguments.workload {
         Workload::RawEcho => run(&arguments, RawEcho::default(), |_| Ok(())),
-        Workload::Echo => run(&arguments, Server::new(echo::Echo), |_| Ok(())),
+        Workload::Echo | Workload::EchoIpv6 => run(&arguments, Server::new(echo::Echo), |_| Ok(())),
         Workload::KvGet => {
             let store = Arc::new(Store::new(StoreConfig::default(), [1, 2])?);
             let started = WallTime::from_unix_s(1_800_000_000);
@@ -65,6 +65,7 @@ fn run<S: Service>(
         connections: arguments.connections as usize,
         batch: arguments.batch as usize,
         shown: arguments.shown,
+        ipv6: arguments.workload == Workload::EchoIpv6,
         ..RigConfig::default()
     };
     let mut rig = Rig::open(config, service)?;

@@ -7,7 +7,7 @@ use anyhow::Context;
 use measure::{Places, SetsAtEnd, Watch, together};
 use mem::Pool;
 use nic::af_xdp::{blaster, reflector};
-use tailplane::{Clock, Endpoint, MonotonicClock};
+use tailplane::{Clock, MonotonicClock};
 
 use super::ends::port_of;
 use super::processors::{CLIENT_CPU, REALTIME, SERVER_CPU};
@@ -50,8 +50,8 @@ pub fn reflector_rps(lab: &Lab, window: Duration, frame_bytes: usize) -> anyhow:
         let mut blaster = blaster::Blaster::new(blaster::BlasterConfig {
             source_mac: client_mac,
             target_mac: server_mac,
-            source: Endpoint::new(CLIENT_DATAPLANE_ADDRESS, 20_000),
-            target: Endpoint::new(DATAPLANE_ADDRESS, 9),
+            source: std::net::SocketAddrV4::new(CLIENT_DATAPLANE_ADDRESS, 20_000),
+            target: std::net::SocketAddrV4::new(DATAPLANE_ADDRESS, 9),
             frame_bytes,
             flows: 16,
             window: WINDOW,

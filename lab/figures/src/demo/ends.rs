@@ -23,7 +23,7 @@ pub fn port_of(
     PortConfig {
         interface: interface.to_owned(),
         namespace: Some(namespace.clone()),
-        address,
+        addresses: vec![address.into()],
         threads,
         chunks: CHUNKS * threads as usize,
         huge_pages: HugePages::Try,

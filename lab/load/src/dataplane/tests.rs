@@ -437,7 +437,8 @@ fn a_failed_call_ends_the_connection_since_its_stream_is_unknown() {
     // Unasked for: somebody connects, and a connection of long ago opens.
     let peer = target();
     let stranger = Handle::new(9, 9, 9);
-    let knock = EventRecord::Knock { handle: stranger, local_port: 1, peer, window: 1 };
+    let window = domain::FirstWindow::new(1);
+    let knock = EventRecord::Knock { handle: stranger, local_port: 1, peer, window };
     host.coming.push_front((host.now_ns, Coming::Event(knock)));
     let cookie = Cookie(1 | 77 << 32);
     let old = EventRecord::Connected { cookie, handle: stranger, window: 1 };

@@ -88,7 +88,7 @@ impl HostConfig {
         dice: Dice,
     ) -> (Thread, Box<dyn Service>) {
         if let Some(distant) = self.distant {
-            let (copy, segment_bytes) = (EventCopy::default(), self.stack.mss() as usize - 12);
+            let (copy, segment_bytes) = (EventCopy::default(), self.stack.segment_bytes());
             thread = thread.staging(Pool::new(region, STAGED)).mirroring(copy.clone());
             let distant = Distant::new(service, distant, self.chunks, segment_bytes, dice, copy);
             service = Box::new(distant);
@@ -380,7 +380,7 @@ impl Host {
                 format!(
                     "\n  {} core {number}: {} connections, {} of {} chunks free, exhausted {}, next \
                      poll {} us; {}",
-                    self.config.stack.address,
+                    self.config.stack.address(),
                     stack.connections(),
                     pool.available(),
                     self.config.chunks,
@@ -413,7 +413,7 @@ impl Host {
     /// # Errors
     /// Which counter, in words.
     pub fn audit(&self) -> Result<(), String> {
-        let name = self.config.stack.address;
+        let name = self.config.stack.address();
         let mut available = 0;
         for (number, core) in self.cores.iter().enumerate() {
             core.audit().map_err(|what| format!("{name} core {number} {what}"))?;

@@ -20,7 +20,7 @@ use crate::dice::Dice;
 use crate::lossy::client::{Client, ClientConfig};
 use crate::lossy::host::{Host, HostConfig, Sharing};
 use crate::lossy::scenario::{self, Load, PORT, Scenario};
-use crate::lossy::variation::{Migrations, SchedulerChoice, Variation, addresses};
+use crate::lossy::variation::{Migrations, SchedulerChoice, Variation};
 use crate::lossy::watch::{Living, SharedLedger, Watched, ensure};
 use crate::network::{Capture, Faults, Network, NetworkStats, SharedNetwork};
 
@@ -231,6 +231,9 @@ impl Simulation {
         if let Some(turns) = config.turns {
             variation.crowd(seed, turns);
         }
+        if config.vary {
+            variation.speak_ipv6(seed);
+        }
         let network = Network::new(seed, config.faults);
         if config.capture {
             network.borrow_mut().capture = Some(Capture::default());
@@ -274,7 +277,7 @@ impl Simulation {
             let load = if variation.crowded { load.crowded() } else { load };
             ledger.borrow_mut().planned += load.connections;
             let config = ClientConfig {
-                server: Endpoint::new(addresses(0).0, PORT),
+                server: Endpoint::new(variation.target(seed, client), PORT),
                 ports: variation.server.stack.tcp_listen.len() as u16,
                 slots: load.slots,
                 open_within: variation.open_within,

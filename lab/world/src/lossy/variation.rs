@@ -7,7 +7,7 @@ use dataplane::{
     ServicePolicy, WhileAway,
 };
 use stack::{Ecn, StackConfig};
-use wire::{Ipv4Addr, MacAddr};
+use wire::{Address, Ipv4Addr, Ipv6Addr, MacAddr, Prefix};
 
 use crate::dice::Dice;
 use crate::lossy::host::{DistantConfig, HostConfig, LAG, MovesConfig, Sharing, Steering};
@@ -46,12 +46,22 @@ pub struct Variation {
     pub crowded: bool,
     /// What frames pass on their way to each host, in place of links without a rate.
     pub path: Option<Path>,
+    /// Whether all hosts speak IPv6 too.
+    pub ipv6: bool,
 }
 
 /// Address and link address of host `number`.
 pub fn addresses(number: u8) -> (Ipv4Addr, MacAddr) {
     (Ipv4Addr::new(10, 9, 0, number + 1), MacAddr([2, 0, 0, 0, 0, number + 1]))
 }
+
+/// Its IPv6 address, where it has one.
+pub fn address_v6(number: u8) -> Address {
+    Ipv6Addr::new(0xfd09, 0, 0, 0, 0, 0, 0, u16::from(number) + 1).into()
+}
+
+/// What the links of IPv6 carry at least (RFC 8200 §5).
+const LEAST_MTU_V6: u16 = 1_280;
 
 /// As everybody has it, but with patience where memory is short, and for a peer whose rings of a few frames lose most SYNs
 /// where many come at a time: all peers here are honest, and many frames are lost.
@@ -373,6 +383,29 @@ impl Variation {
         server.chunks += 256 * u32::from(server.cores);
     }
 
+    /// In half of the runs all hosts speak IPv6 too, where links carry what that needs. Drawn apart, behind all else.
+    pub fn speak_ipv6(&mut self, seed: u64) {
+        let mut hosts = std::iter::once(&mut self.server).chain(&mut self.clients);
+        let carries = |mtu: u16| mtu >= LEAST_MTU_V6;
+        let is_wide = hosts.all(|host| carries(host.stack.mtu_bytes))
+            && self.path.is_none_or(|path| path.mtu.into_iter().all(carries));
+        self.ipv6 = is_wide && Dice::new(seed, "ipv6", 0).chance(0.5);
+        if self.ipv6 {
+            let hosts = std::iter::once(&mut self.server).chain(&mut self.clients);
+            for (number, host) in (0..).zip(hosts) {
+                host.stack.addresses.push(Prefix::new(address_v6(number), 64));
+            }
+        }
+    }
+
+    /// Where a client connects to: one of two over IPv6, where there is any.
+    pub fn target(&self, seed: u64, client: u64) -> Address {
+        match self.ipv6 && Dice::new(seed, "target", client).chance(0.5) {
+            true => address_v6(0),
+            false => addresses(0).0.into(),
+        }
+    }
+
     /// The variation of a seed.
     pub fn draw(seed: u64) -> Self {
         let mut dice = Dice::new(seed, "variation", 0);
@@ -408,6 +441,7 @@ impl Variation {
             open_within: Duration::from_micros(dice.spread(1, 20_000)),
             crowded: false,
             path,
+            ipv6: false,
         }
     }
 
@@ -421,6 +455,7 @@ impl Variation {
             open_within: Duration::from_millis(1),
             crowded: false,
             path: None,
+            ipv6: false,
         };
         plain.server.stack.tcp_listen = vec![PORT];
         plain
@@ -446,8 +481,9 @@ impl Variation {
         };
         let clients: Vec<String> = self.clients.iter().map(of).collect();
         let path = self.path.map_or(String::new(), |path| format!("; {path:?}"));
+        let ipv6 = if self.ipv6 { "; IPv6 too" } else { "" };
         format!(
-            "server: {}; clients: {}; hold {:?}, pieces {}{path}",
+            "server: {}; clients: {}; hold {:?}, pieces {}{path}{ipv6}",
             of(&self.server),
             clients.join(", "),
             self.hold,

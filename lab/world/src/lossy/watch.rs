@@ -272,7 +272,8 @@ mod tests {
     fn a_connection_that_two_cores_have_is_a_failure() {
         let handle = Handle::new(0, 1, 0);
         let peer = Endpoint::new(Ipv4Addr::new(10, 9, 0, 2), 9);
-        let knock = EventRecord::Knock { handle, local_port: 7, peer, window: 0 };
+        let knock =
+            EventRecord::Knock { handle, local_port: 7, peer, window: domain::FirstWindow::new(0) };
         let again = EventRecord::Again { handle, cookie: Cookie(1), window: 0 };
         for ends_first in [true, false] {
             let network = Network::new(1, Faults::none());

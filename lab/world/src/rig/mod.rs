@@ -24,7 +24,7 @@ use nic::loopback::{LoopbackConfig, LoopbackNic, WhenFull, pair};
 use runtime::Shown;
 use stack::{Secrets, Shared, StackConfig};
 use statseg::Board;
-use wire::{Endpoint, Ipv4Addr, MacAddr};
+use wire::{Address, Endpoint, Ipv4Addr, Ipv6Addr, MacAddr};
 
 pub use caller::Caller;
 pub use empty_batches::empty_batches;
@@ -65,13 +65,23 @@ pub struct RigConfig {
     pub staged: usize,
     /// Whether the server shows what it does, as one in a service does: see `runtime::Shown`.
     pub shown: bool,
+    /// Whether both ends speak IPv6, and not IPv4.
+    pub ipv6: bool,
 }
 
 impl Default for RigConfig {
     fn default() -> Self {
         let round = Duration::from_micros(10);
-        let (shown, staged) = (false, 0);
-        Self { connections: 64, batch: 64, chunks: 16_384, in_flight: 512, round, shown, staged }
+        Self {
+            connections: 64,
+            batch: 64,
+            chunks: 16_384,
+            in_flight: 512,
+            round,
+            shown: false,
+            staged: 0,
+            ipv6: false,
+        }
     }
 }
 
@@ -139,8 +149,16 @@ pub struct Rig<S> {
     pub in_flight: usize,
 }
 
+/// The server's address, and the client's.
+fn addresses(config: &RigConfig) -> [Address; 2] {
+    match config.ipv6 {
+        false => [SERVER, CLIENT].map(Address::from),
+        true => [1, 2].map(|last| Ipv6Addr::new(0xfd09, 0, 0, 0, 0, 0, 0, last).into()),
+    }
+}
+
 fn thread(
-    address: Ipv4Addr,
+    address: Address,
     mac: MacAddr,
     nic: LoopbackNic,
     config: &RigConfig,
@@ -178,17 +196,18 @@ impl<S: Service> Rig<S> {
         let wire = LoopbackConfig { macs: MACS, when_full: WhenFull::Wait, ..Default::default() };
         let (near, far) = pair(wire);
         let ports = config.connections.div_ceil(PER_PORT).max(1) as u16;
-        let servers = (0..ports).map(|port| Endpoint::new(SERVER, FIRST_PORT + port)).collect();
+        let [server, client] = addresses(&config);
+        let servers = (0..ports).map(|port| Endpoint::new(server, FIRST_PORT + port)).collect();
         // What that pool keeps is not to be had for the other.
         let staging = (config.staged > 0).then(|| Pool::new(region, config.staged));
-        let mut server = thread(SERVER, MACS[0], near, &config, region, config.batch);
+        let mut server = thread(server, MACS[0], near, &config, region, config.batch);
         if let Some(staging) = staging {
             server = server.staging(staging);
         }
         let batch = ElasticConfig::default().batch;
         let mut rig = Self {
             server,
-            client: thread(CLIENT, MACS[1], far, &config, &Region::heap(config.chunks), batch),
+            client: thread(client, MACS[1], far, &config, &Region::heap(config.chunks), batch),
             service,
             caller: Caller::new(config.connections, config.in_flight, servers, PER_PORT),
             clock: VirtualClock::default(),

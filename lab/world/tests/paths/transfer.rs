@@ -74,7 +74,7 @@ impl Host {
         config.congestion = algorithm;
         config.ecn = if path.mark.is_some() { Ecn::Ask } else { Ecn::Off };
         config.receive_window_bytes = path.window;
-        config.neighbors = vec![(far_ip, far_mac)];
+        config.neighbors = vec![(far_ip.into(), far_mac)];
         let secrets = Secrets {
             rss_key: wire::MICROSOFT_KEY,
             isn_key: [own; 16],

@@ -12,7 +12,7 @@ pub const REMOTE: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2);
 pub fn udp(src: Endpoint, dst: Endpoint, dscp_ecn: u8, payload: &[u8]) -> Vec<u8> {
     let mut packet = vec![0; 28 + payload.len()];
     let repr = UdpRepr { src_port: src.port, dst_port: dst.port, payload_len: payload.len() };
-    header(src.addr, dst.addr, Protocol::UDP, dscp_ecn, 8 + payload.len()).emit(&mut packet);
+    header(v4(src), v4(dst), Protocol::UDP, dscp_ecn, 8 + payload.len()).emit(&mut packet);
     repr.emit(&mut packet[20..], src.addr, dst.addr, Sum::of(payload));
     packet[28..].copy_from_slice(payload);
     packet
@@ -31,10 +31,14 @@ pub fn tcp(src: Endpoint, dst: Endpoint, payload: &[u8]) -> Vec<u8> {
     };
     let header_len = repr.header_len();
     let mut packet = vec![0; 20 + header_len + payload.len()];
-    header(src.addr, dst.addr, Protocol::TCP, 0, header_len + payload.len()).emit(&mut packet);
+    header(v4(src), v4(dst), Protocol::TCP, 0, header_len + payload.len()).emit(&mut packet);
     repr.emit(&mut packet[20..], src.addr, dst.addr, payload.len(), Sum::of(payload));
     packet[20 + header_len..].copy_from_slice(payload);
     packet
+}
+
+fn v4(end: Endpoint) -> Ipv4Addr {
+    end.addr.v4().expect("these are of IPv4")
 }
 
 fn header(

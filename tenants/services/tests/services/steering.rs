@@ -56,7 +56,7 @@ proptest! {
         padding in 0usize..10,
     ) {
         let (mut steering, _) = steering(5);
-        let (client, server) = (Endpoint::new(addr.into(), port), Endpoint::new(VIRTUAL, 53));
+        let (client, server) = (Endpoint::new(Ipv4Addr::from(addr), port), Endpoint::new(VIRTUAL, 53));
         let packet =
             if is_tcp { tcp(client, server, &payload) } else { udp(client, server, 0, &payload) };
         let padded = [&packet[..], &vec![0xaa; padding]].concat();

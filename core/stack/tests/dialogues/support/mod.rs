@@ -5,18 +5,53 @@ mod segment;
 mod world;
 
 pub use peer::{Open, Peer};
-pub use segment::{Out, Seg, decode, ethernet_frame, icmp_frame, ip_frame, udp_frame};
+#[allow(unused_imports, reason = "each suite sends messages of one version of IP")]
+pub use segment::{
+    Out, Seg, decode, ethernet_frame, icmp_frame, icmpv6_frame, ip_frame, ping_frame,
+    too_big_frame, udp_frame,
+};
 pub use world::{Told, World, config};
 
 use clock::Duration;
-use wire::{Ipv4Addr, MacAddr};
+use wire::{Address, EtherType, Ipv4Addr, Ipv6Addr, MacAddr};
 
-/// The stack's address, on a network of 24 bits.
-pub const STACK_IP: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
+/// A host of the stack's network.
+pub const fn host(last: u8) -> Address {
+    match crate::V6 {
+        false => Address::of_v4(Ipv4Addr::new(10, 0, 0, last)),
+        true => Address::of_v6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, last as u16)),
+    }
+}
+
+/// A host of another network.
+pub const fn far(last: u8) -> Address {
+    match crate::V6 {
+        false => Address::of_v4(Ipv4Addr::new(192, 0, 2, last)),
+        true => Address::of_v6(Ipv6Addr::new(0x2001, 0xdb8, 9, 0, 0, 0, 0, last as u16)),
+    }
+}
+
+/// Bits of the stack's network.
+pub const PREFIX_BITS: u8 = if crate::V6 { 64 } else { 24 };
+/// What frames carry.
+pub const ETHERTYPE: EtherType = if crate::V6 { EtherType::IPV6 } else { EtherType::IPV4 };
+/// Bytes of an IP header.
+pub const IP_LEN: usize = if crate::V6 { 40 } else { 20 };
+/// Bytes of the largest packet: with either version segments have the same size.
+pub const MTU: u16 = 1_480 + IP_LEN as u16;
+
+/// The stack's address.
+pub const STACK_IP: Address = host(1);
 /// The stack's link address.
 pub const STACK_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 1]);
+/// What else it may have.
+pub const MORE_IPS: [Address; 3] = [
+    host(200),
+    Address::of_v4(Ipv4Addr::new(172, 16, 0, 1)),
+    Address::of_v6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1)),
+];
 /// The usual peer.
-pub const PEER_IP: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
+pub const PEER_IP: Address = host(2);
 /// The link address of every peer.
 pub const PEER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 /// The port that the stack listens on.

@@ -15,11 +15,14 @@ use stack::{
     Away, Ended, FLOW_GROUPS, GroupSet, PeerRegister, Secrets, Shared, Stack, StackConfig,
     StackStats,
 };
-use wire::{ArpOperation, ArpRepr, Endpoint, EtherType, EthernetView, Ipv4Addr, Ipv4View, MacAddr};
+use wire::{
+    Address, ArpOperation, ArpRepr, Endpoint, EtherType, EthernetView, Icmpv6Repr, Icmpv6View,
+    Ipv4View, Ipv6View, MacAddr,
+};
 
 use super::{
-    Out, PEER_IP, PEER_MAC, PORT, Peer, STACK_IP, STACK_MAC, Seg, UDP_PORT, decode, ethernet_frame,
-    ms, pattern,
+    MORE_IPS, MTU, Out, PEER_IP, PEER_MAC, PORT, PREFIX_BITS, Peer, STACK_IP, STACK_MAC, Seg,
+    UDP_PORT, decode, ethernet_frame, icmpv6_frame, ms, pattern,
 };
 
 /// Cycles that may follow one another without time passing: more means that the stack spins.
@@ -44,10 +47,22 @@ pub enum Told {
 }
 
 /// What a frame says of its sender's link address.
-fn claim(frame: &[u8]) -> Option<(Ipv4Addr, MacAddr)> {
+fn claim(frame: &[u8]) -> Option<(Address, MacAddr)> {
     let link = EthernetView::parse(frame).ok()?;
-    let arp = ArpRepr::parse(link.payload()).ok()?;
-    (link.ethertype() == EtherType::ARP).then_some((arp.sender_ip, arp.sender_mac))
+    if link.ethertype() == EtherType::ARP {
+        let arp = ArpRepr::parse(link.payload()).ok()?;
+        return Some((arp.sender_ip.into(), arp.sender_mac));
+    }
+    let ip = Ipv6View::parse(link.payload()).ok()?;
+    match Icmpv6View::parse(ip.payload(), ip.src(), ip.dst()).ok()?.repr() {
+        Icmpv6Repr::NeighborSolicitation { source_link: Some(mac), .. } => {
+            Some((ip.src().into(), mac))
+        }
+        Icmpv6Repr::NeighborAdvertisement { target, target_link: Some(mac), .. } => {
+            Some((target.into(), mac))
+        }
+        _ => None,
+    }
 }
 
 fn all() -> GroupSet {
@@ -80,7 +95,7 @@ pub struct World {
     pub handles: Vec<Handle>,
     in_nic: Vec<TxFrame>,
     /// What neighbours have said of themselves since the NIC last took frames.
-    claimed: Vec<(Ipv4Addr, MacAddr)>,
+    claimed: Vec<(Address, MacAddr)>,
     events: EventArray,
     calls: CallArray,
     told: Vec<Told>,
@@ -94,7 +109,8 @@ pub struct World {
 
 /// The usual settings: TCP port 80, UDP port 53.
 pub fn config() -> StackConfig {
-    let mut config = StackConfig::new(STACK_IP, 24, STACK_MAC);
+    let mut config = StackConfig::new(STACK_IP, PREFIX_BITS, STACK_MAC);
+    config.mtu_bytes = MTU;
     config.tcp_listen = vec![PORT];
     config.udp_bind = vec![UDP_PORT];
     config
@@ -136,7 +152,7 @@ impl World {
             offset: 0x1234_5678,
         };
         let now = Instant::from_millis(1_000);
-        let segment_bytes = config.mss() as usize;
+        let segment_bytes = config.mss(PEER_IP) as usize;
         let shared = Arc::new(Shared::new(config, &secrets, 1).with_register(register));
         shared.neighbors.learn(PEER_IP, PEER_MAC, now);
         let region = Region::heap(chunks);
@@ -422,11 +438,10 @@ impl World {
         }
         for frame in frames {
             self.check_link(frame.bytes());
-            match decode(frame.bytes(), mtu) {
-                Out::Arp { arp, .. } if self.auto_arp && arp.operation == ArpOperation::Request => {
-                    asked.push(arp.target_ip);
-                }
-                other => self.out.push(other),
+            let out = decode(frame.bytes(), mtu);
+            match out.asks_for().filter(|_| self.auto_arp) {
+                Some(target) => asked.push(target),
+                None => self.out.push(out),
             }
             if self.nic_holds {
                 self.in_nic.push(frame);
@@ -438,7 +453,7 @@ impl World {
             self.claimed_before_now();
         }
         if !asked.is_empty() {
-            let answers: Vec<_> = asked.into_iter().map(Self::arp_answer).collect();
+            let answers: Vec<_> = asked.into_iter().map(Self::neighbor_answer).collect();
             self.cycle(&answers, |_| ());
         }
     }
@@ -460,9 +475,11 @@ impl World {
     fn check_link(&self, frame: &[u8]) {
         let shared = self.stack.shared();
         let link = EthernetView::parse(frame).expect("an Ethernet frame");
-        if link.ethertype() == EtherType::IPV4
-            && let Ok(ip) = Ipv4View::parse(link.payload())
-            && let Some(hop) = shared.config.next_hop(ip.dst())
+        let v4 = Ipv4View::parse(link.payload()).map(|ip| Address::from(ip.dst()));
+        let v6 = Ipv6View::parse(link.payload()).map(|ip| Address::from(ip.dst()));
+        if link.ethertype() != EtherType::ARP
+            && let Ok(dst) = v4.or(v6)
+            && let Some(hop) = shared.config.next_hop(dst)
             && let Neighbor::Reachable(mac) = shared.neighbors.lookup(hop, self.now)
             && !self.claimed.contains(&(hop, link.dst()))
         {
@@ -582,13 +599,24 @@ impl Drop for World {
 
 impl World {
     /// A neighbour's answer to a request for its link address.
-    pub fn arp_answer(sender_ip: Ipv4Addr) -> Vec<u8> {
+    pub fn neighbor_answer(neighbor: Address) -> Vec<u8> {
+        let own = if crate::V6 { MORE_IPS[1] } else { STACK_IP };
+        let (Some(sender_ip), Some(target_ip)) = (neighbor.v4(), own.v4()) else {
+            let answer = Icmpv6Repr::NeighborAdvertisement {
+                target: neighbor.octets().into(),
+                router: false,
+                solicited: true,
+                override_: true,
+                target_link: Some(PEER_MAC),
+            };
+            return icmpv6_frame(neighbor, STACK_IP, &answer, &[]);
+        };
         let arp = ArpRepr {
             operation: ArpOperation::Reply,
             sender_mac: PEER_MAC,
             sender_ip,
             target_mac: STACK_MAC,
-            target_ip: STACK_IP,
+            target_ip,
         };
         let mut bytes = vec![0; ArpRepr::LEN];
         arp.emit(&mut bytes);

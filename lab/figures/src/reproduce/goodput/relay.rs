@@ -34,7 +34,8 @@ struct End {
 impl End {
     fn open(interface: &str, takes: &[Ipv4Addr]) -> anyhow::Result<Self> {
         let region = Region::map(CHUNKS, HugePages::No)?;
-        let filter = XdpFilter { addresses: takes.to_vec(), ..XdpFilter::default() };
+        let addresses = takes.iter().map(|&address| address.into()).collect();
+        let filter = XdpFilter { addresses, ..XdpFilter::default() };
         let mut program = XdpProgram::attach(interface, &filter)?;
         let mapped = XdpSocket::open(&AfXdpConfig::new(interface, 0), &region)?;
         program.register(0, mapped.socket().fd())?;

@@ -37,7 +37,7 @@ use service::lab::uplink::{
 };
 use service::port::{Port, PortConfig};
 
-const TARGET: Endpoint = Endpoint::new(DATAPLANE_ADDRESS, 7);
+const TARGET: Endpoint = Endpoint::v4(DATAPLANE_ADDRESS, 7);
 /// Elastic threads of the service.
 const THREADS: u32 = 2;
 /// How long anything that waits for something waits at most.
@@ -138,10 +138,10 @@ pub fn run(lab: &Lab, plan: &Plan) -> anyhow::Result<Found> {
     let mut far = Port::open(&port_of(UPLINK_INTERFACE, lab.client(), UPLINK_ADDRESS, 1))?;
     let controls = controls(plan, lab)?;
     let mut serving = StackConfig::new(DATAPLANE_ADDRESS, SUBNET_BITS, near.mac());
-    serving.gateway = Some(GATEWAY_OF_THE_DATAPLANE);
+    serving.set_gateway(GATEWAY_OF_THE_DATAPLANE);
     serving.tcp_listen = vec![TARGET.port];
     let mut calling = StackConfig::new(UPLINK_ADDRESS, SUBNET_BITS, far.mac());
-    calling.gateway = Some(UPLINK_GATEWAY);
+    calling.set_gateway(UPLINK_GATEWAY);
     let calling = runtime_of(calling, IDLE_SPIN);
     let batch_max = ElasticConfig::default().batch as u32;
     let layout = Layout { threads: THREADS as u16, groups: FLOW_GROUPS as u16, batch_max };

@@ -35,7 +35,7 @@ impl Host {
                 self.cores.iter_mut().for_each(|core| core.run(now, self.config.cycle));
             }
         }
-        let (name, chunks) = (self.config.stack.address, self.region.chunks() as usize);
+        let (name, chunks) = (self.config.stack.address(), self.region.chunks() as usize);
         let missing = chunks - self.region.depot_len();
         let is_whole = missing == 0 && left.memory.lost == 0;
         let what = || format!("{name} has left, and lacks {missing} of {chunks} chunks: {left:?}");
