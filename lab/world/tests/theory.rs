@@ -94,9 +94,11 @@ fn a_batch_holds_its_first_replies_back() {
 #[test]
 fn without_balance_a_core_gets_what_its_connections_ask_for() {
     let setup = Setup { balanced: false, connections: 400, ..ideal(16, Law::Deterministic) };
-    let outcome = &outcomes(&setup, 0.5, 60_000, 1)[0];
-    assert_eq!(outcome.homes.iter().sum::<usize>(), 400);
-    assert!(outcome.homes.iter().max() > outcome.homes.iter().min(), "{:?}", outcome.homes);
+    let outcomes = outcomes(&setup, 0.5, 60_000, 4);
+    assert!(outcomes.iter().all(|outcome| outcome.homes.iter().sum::<usize>() == 400));
+    // Ports that follow one another may happen to be dealt out evenly.
+    let is_uneven = |outcome: &&Outcome| outcome.homes.iter().max() > outcome.homes.iter().min();
+    let outcome = outcomes.iter().find(is_uneven).expect("some cores have more connections");
     for (counts, homes) in outcome.counts.iter().zip(&outcome.homes) {
         let share = counts.requests as f64 / 60_000.0;
         let expected = *homes as f64 / 400.0;
