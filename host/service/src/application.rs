@@ -36,7 +36,7 @@ use crate::terminal::Output;
 pub(super) const JOINS_WITHIN: Duration = Duration::from_secs(10);
 const ENDS_WITHIN: Duration = Duration::from_secs(2);
 /// How long the kernel may take to end a program that was killed. One that waits for a device may take for ever.
-const DIES_WITHIN: Duration = Duration::from_millis(200);
+const DIES_WITHIN: Duration = Duration::from_secs(1);
 /// The socket's number in a program that inherits nothing else.
 const CONFINED_SOCKET: i32 = 3;
 /// What a shell adds to the number of a signal.
