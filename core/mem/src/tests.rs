@@ -84,13 +84,17 @@ fn a_segment_is_free_when_sent_and_acknowledged_in_either_order() {
 }
 
 #[test]
-fn a_frame_is_sent_and_kept_with_headers_that_stand_before_it() {
+fn a_frame_is_sent_and_kept_with_headers_before_it() {
     let mut pool = Pool::new(&Region::heap(2), 2);
     let mut mbuf = pool.alloc().expect("a chunk");
     mbuf.append(b"payload").expect("fits");
-    mbuf.front_mut::<6>().expect("headroom").copy_from_slice(b"header");
-    assert!(mbuf.front_mut::<2048>().is_none(), "more than the headroom");
-    let (retained, frame) = mbuf.transmit(TxMeta::default(), 6).expect("headroom");
+    let beyond = mbuf.transmit::<2048>(TxMeta::default(), |_| unreachable!("no headroom"));
+    let mbuf = beyond.expect_err("more than the headroom");
+    let write = |front: &mut [u8; 8]| {
+        front[2..].copy_from_slice(b"header");
+        6
+    };
+    let (retained, frame) = mbuf.transmit(TxMeta::default(), write).expect("headroom");
     assert_eq!((frame.bytes(), retained.payload()), (&b"headerpayload"[..], &b"payload"[..]));
     assert!(retained.is_in_nic());
     pool.complete(frame);

@@ -302,27 +302,25 @@ impl Mbuf {
         TxFrame { chunk: self.chunk, head: self.head, len: self.len, _local: PhantomData }
     }
 
-    /// The `N` bytes before the frame, to be filled with headers; `None` where there are fewer.
-    #[inline(always)]
-    pub fn front_mut<const N: usize>(&mut self) -> Option<&mut [u8; N]> {
-        if self.headroom() < N {
-            return None;
-        }
-        // SAFETY: the headroom lies in the chunk behind its header, and `self` is the only holder.
-        Some(unsafe { &mut *self.chunk.as_ptr().add(self.head as usize - N).cast::<[u8; N]>() })
-    }
-
-    /// As [`retain`](Self::retain) and [`Retained::transmit`] in one, for headers that stand before the
-    /// frame already: the stack's claim and the NIC's.
+    /// As [`retain`](Self::retain) and [`Retained::transmit`] in one: the stack's claim and the NIC's. `write` gets the `N`
+    /// bytes before the frame, and answers how many of them, the last ones, are the headers.
     ///
     /// # Errors
-    /// The mbuf comes back where there is no room for `headers` bytes before it.
+    /// The mbuf comes back where there is no room for `N` bytes before it.
+    // Always inlined, so that `write` is compiled for what its caller knows.
     #[inline(always)]
-    pub fn transmit(self, meta: TxMeta, headers: usize) -> Result<(Retained, TxFrame), Self> {
-        if self.headroom() < headers {
+    pub fn transmit<const N: usize>(
+        self,
+        meta: TxMeta,
+        write: impl FnOnce(&mut [u8; N]) -> usize,
+    ) -> Result<(Retained, TxFrame), Self> {
+        if self.headroom() < N {
             return Err(self);
         }
-        let (head, len) = (self.head - headers as u16, self.len + headers as u16);
+        // SAFETY: the headroom lies in the chunk behind its header, and `self` is the only holder.
+        let front = unsafe { &mut *self.chunk.as_ptr().add(self.head as usize - N).cast() };
+        let headers = write(front).min(N) as u16;
+        let (head, len) = (self.head - headers, self.len + headers);
         let chunk = self.chunk;
         let retained = self.retain(meta);
         ChunkState::set(chunk, ChunkState::TX_RETAINED);

@@ -60,6 +60,14 @@ pub struct Away {
     pub group: u16,
 }
 
+/// Whether a frame that is long enough to be a usual one of either version carries an IPv6 packet.
+#[inline(always)]
+pub(crate) fn is_v6(frame: &[u8]) -> bool {
+    // One question of the length: `parse_established_v4` asks the same.
+    frame.len() >= V4::HEADERS_LEN
+        && EthernetView::parse(frame).is_ok_and(|link| link.ethertype() == EtherType::IPV6)
+}
+
 /// The usual IPv4 frame, checked: its hash. Whatever is wrong with another one is for
 /// [`parse_any`] to find out and count.
 // What is the same for all frames of a batch comes by value: the loop has it at hand.
@@ -78,7 +86,7 @@ pub(crate) fn parse_established_v4(
 /// The same of an IPv6 frame. `last` is the source of the last one, and what it contributed to the hash: those of a batch
 /// are mostly of few hosts, and sixteen bytes are looked up one by one.
 #[inline(never)]
-pub(crate) fn parse_established_v6(
+fn parse_established_v6(
     frame: &[u8],
     verified: bool,
     shared: &Shared,
@@ -87,9 +95,16 @@ pub(crate) fn parse_established_v6(
     let view = checked::<V6>(frame, shared.firsts[1], verified)?;
     let (flow, (remote, _)) = (view.headers().flow(), view.addresses());
     if last.0 != remote {
-        *last = (remote, shared.toeplitz.source_v6(remote.octets().into()));
+        look_up(remote, &shared.toeplitz, last);
     }
     Some(shared.firsts[1].hash ^ last.1 ^ shared.toeplitz.ports_v6(flow.ports()))
+}
+
+// Inside of its caller, the address would be in sixteen registers, one for each byte.
+#[cold]
+#[inline(never)]
+fn look_up(remote: Address, toeplitz: &Toeplitz, last: &mut (Address, u32)) {
+    *last = (remote, toeplitz.source_v6(remote.octets().into()));
 }
 
 #[inline(always)]
@@ -184,8 +199,13 @@ impl Parser<'_> {
         (!self.here.has(group)).then(|| Away { home: self.shared.home_of(group), group })
     }
 
-    /// A frame of the usual form over IPv6.
-    pub fn established_v6(&self, hash: u32) -> Parsed {
+    /// A frame with an IPv6 packet.
+    #[inline]
+    pub fn over_v6(&mut self, mbuf: &mut Mbuf, last: &mut (Address, u32)) -> Parsed {
+        let Some(hash) = parse_established_v6(mbuf.bytes(), self.verified, self.shared, last)
+        else {
+            return self.parse_any(mbuf);
+        };
         match self.away(hash) {
             None => Parsed::EstablishedV6 { hash, slot: None },
             Some(away) => Parsed::Elsewhere(away),

@@ -16,7 +16,7 @@ use crate::elsewhere::Elsewhere;
 use crate::execute::{self, Batch};
 use crate::group_set::GroupSet;
 use crate::groups::{self, Groups, group_mut};
-use crate::input::{Parsed, Parser, parse_established_v4, parse_established_v6};
+use crate::input::{Parsed, Parser, is_v6, parse_established_v4};
 use crate::pairs::Pairs;
 use crate::shared::{FLOW_GROUPS, Shared};
 use crate::stats::StackStats;
@@ -267,11 +267,12 @@ impl Stack {
         // Which contributes nothing.
         let mut last = (Address::from_octets([0; 16]), 0);
         for (mbuf, found) in frames[..fitting].iter_mut().zip(&mut parsed) {
+            if is_v6(mbuf.bytes()) {
+                *found = parser.over_v6(mbuf, &mut last);
+                continue;
+            }
             let Some(hash) = parse_established_v4(mbuf.bytes(), verified, first, toeplitz) else {
-                *found = match parse_established_v6(mbuf.bytes(), verified, shared, &mut last) {
-                    Some(hash) => parser.established_v6(hash),
-                    None => parser.parse_any(mbuf),
-                };
+                *found = parser.parse_any(mbuf);
                 continue;
             };
             let group = Shared::group_of(hash);

@@ -10,7 +10,7 @@
 
 use mem::{Mbuf, TxMeta, Want};
 use wire::established::Version;
-use wire::{EstablishedFields, EstablishedTemplate, Sum, TcpFlags};
+use wire::{EstablishedFields, Sum, TcpFlags};
 
 use super::conn::{Cold, Conn, Flags, MAX_LISTED, Place, State};
 use super::fields::Segment;
@@ -210,7 +210,7 @@ pub(crate) fn reply(
     place: Place,
     conn: &mut Conn,
     cold: &mut Cold,
-    (mut mbuf, sum): (Mbuf, Sum),
+    (mbuf, sum): (Mbuf, Sum),
     given_back: u32,
     ctx: &mut Context<'_>,
 ) -> bool {
@@ -250,11 +250,7 @@ pub(crate) fn reply(
         flags: TcpFlags::PSH.0,
         transmissions: 1,
     };
-    let headers_len = match mbuf.front_mut::<{ EstablishedTemplate::ROOM }>() {
-        Some(front) => template.write(front, &fields),
-        None => return reply_by_calls(place, conn, cold, (mbuf, sum), 0, ctx),
-    };
-    let (retained, frame) = match mbuf.transmit(meta, headers_len) {
+    let (retained, frame) = match mbuf.transmit(meta, |front| template.write(front, &fields)) {
         Ok(parts) => parts,
         Err(mbuf) => return reply_by_calls(place, conn, cold, (mbuf, sum), 0, ctx),
     };
