@@ -1,11 +1,10 @@
 //! ARP (RFC 826): answers for our IPv4 addresses, learns neighbours.
 
 use mem::Mbuf;
-use wire::{Address, ArpOperation, ArpRepr, EthernetView, MacAddr};
+use wire::{Address, ArpOperation, ArpRepr, EthernetView};
 
 use crate::context::Context;
 use crate::link_message::LinkMessage;
-use crate::neighbors::Neighbor;
 
 /// An ARP packet came.
 #[cold]
@@ -17,25 +16,9 @@ pub(crate) fn arrive(mbuf: Mbuf, ctx: &mut Context<'_>) {
         return;
     };
     let (sender, target) = (Address::from(arp.sender_ip), Address::from(arp.target_ip));
-    let config = &ctx.shared.config;
-    let sender_is_sane = !arp.sender_mac.is_multicast()
-        && arp.sender_mac != MacAddr([0; 6])
-        && !sender.is_martian()
-        && !config.is_own(sender)
-        && config.is_neighbor(sender);
-    if !sender_is_sane {
-        ctx.stats.not_for_us += 1;
-        return;
-    }
-    let is_for_us = config.is_own(target);
-    // RFC 826: refresh what is known; learn anew only from those who talk to us, so that chatter
-    // on the link does not fill the table.
-    let known = ctx.shared.neighbors.lookup(sender, ctx.now) != Neighbor::Unknown;
-    if known || is_for_us {
-        ctx.shared.neighbors.learn(sender, arp.sender_mac, ctx.now);
-        ctx.resolved(sender, arp.sender_mac);
-    }
-    if arp.operation == ArpOperation::Request && is_for_us {
+    let is_for_us = ctx.shared.config.is_own(target);
+    let is_heard = ctx.heard_of(sender, arp.sender_mac, is_for_us);
+    if arp.operation == ArpOperation::Request && is_for_us && is_heard {
         let reply = ArpRepr {
             operation: ArpOperation::Reply,
             sender_mac: ctx.shared.config.mac,

@@ -408,9 +408,11 @@ impl Context<'_> {
         let (pair, ecn) = (conn.flow.pair(), conn.flags.only(Flags::ECN));
         let mac = self.resolve_for(conn)?;
         let template = &mut self.out.template;
-        let is_v4 = !pair.is_numbered() && !template.pair.is_numbered();
-        if template.at == self.now && template.ecn == ecn && is_v4 {
-            template.headers.set_neighbor(mac);
+        if template.at == self.now
+            && template.ecn == ecn
+            && let (Ok(_), Ok(remote)) = (template.pair.v4(), pair.v4())
+        {
+            template.headers.set_peer(mac, remote);
             template.pair = pair;
             return Some(());
         }
@@ -586,8 +588,33 @@ impl Context<'_> {
         }
     }
 
+    /// A neighbour says of itself that it is at `mac`. It is believed where it is known or was asked for. One that asks for us
+    /// is learned too, where there is room (RFC 826, RFC 4861 §7.2.3): neither chatter on the link nor a flood of askers has
+    /// others forgotten. Answers whether it may say so; counted where not.
+    pub fn heard_of(&mut self, address: Address, mac: MacAddr, asks_for_us: bool) -> bool {
+        let config = &self.shared.config;
+        let is_sane = !mac.is_multicast()
+            && mac != MacAddr([0; 6])
+            && !address.is_martian()
+            && !config.is_own(address)
+            && config.is_neighbor(address);
+        let neighbors = &self.shared.neighbors;
+        let is_awaited = neighbors.lookup(address, self.now) != Neighbor::Unknown
+            || self.out.unresolved.has_asked(address);
+        if !is_sane || !(is_awaited || asks_for_us) {
+            self.stats.not_for_us += 1;
+            return false;
+        }
+        match is_awaited {
+            true => neighbors.learn(address, mac, self.now),
+            false => neighbors.learn_if_room(address, mac, self.now),
+        }
+        self.resolved(address, mac);
+        true
+    }
+
     /// Sends what waited for the link address of `hop`.
-    pub fn resolved(&mut self, hop: Address, dst: MacAddr) {
+    fn resolved(&mut self, hop: Address, dst: MacAddr) {
         for _ in 0..self.out.unresolved.waiting.len() {
             let Some(waiting) = self.out.unresolved.waiting.pop_front() else { return };
             if waiting.hop == hop && self.can_send() {

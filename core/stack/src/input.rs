@@ -79,7 +79,11 @@ pub(crate) fn parse_established_v4(
     toeplitz: &Toeplitz,
 ) -> Option<u32> {
     let flow = checked::<V4>(frame, first, verified)?.headers().flow();
-    // Of a source that no host has, `segment::arrive` finds out: no connection has it.
+    // Of a source that no host has, `segment::arrive` finds out: no connection has it. But that of a group of hosts would be
+    // taken for the number of a pair.
+    if flow.pair().is_numbered() {
+        return None;
+    }
     Some(toeplitz.hash_v4_of(first.hash, flow.pair().as_v4(), flow.ports()))
 }
 
@@ -95,6 +99,10 @@ fn parse_established_v6(
     let view = checked::<V6>(frame, shared.firsts[1], verified)?;
     let (flow, (remote, _)) = (view.headers().flow(), view.addresses());
     if last.0 != remote {
+        // One that maps an IPv4 address would be taken for that.
+        if remote.is_ipv4() {
+            return None;
+        }
         look_up(remote, &shared.toeplitz, last);
     }
     Some(shared.firsts[1].hash ^ last.1 ^ shared.toeplitz.ports_v6(flow.ports()))

@@ -33,17 +33,6 @@ pub(crate) fn arrive(message: &Icmpv6Repr, hop_limit: u8, pair: Pair, ctx: &mut 
     }
 }
 
-/// Whether a neighbour may say of an address that it is at `mac`.
-fn is_sane(address: Address, mac: MacAddr, ctx: &Context<'_>) -> bool {
-    let config = &ctx.shared.config;
-    !mac.is_multicast()
-        && mac != MacAddr([0; 6])
-        && !address.is_ipv4()
-        && !address.is_martian()
-        && !config.is_own(address)
-        && config.is_neighbor(address)
-}
-
 /// RFC 4861 §7.2.3: who asks for one of our addresses is answered, and learned.
 fn solicited(target: Ipv6Addr, link: Option<MacAddr>, pair: Pair, ctx: &mut Context<'_>) {
     let (asker, own) = (pair.remote, Address::from(target));
@@ -56,11 +45,9 @@ fn solicited(target: Ipv6Addr, link: Option<MacAddr>, pair: Pair, ctx: &mut Cont
     }
     let mut to = link;
     if let Some(mac) = link {
-        if !is_sane(asker, mac, ctx) {
-            ctx.stats.not_for_us += 1;
+        if !ctx.heard_of(asker, mac, true) {
             return;
         }
-        learn(asker, mac, ctx);
     } else if let Neighbor::Reachable(mac) | Neighbor::Stale(mac) =
         ctx.shared.neighbors.lookup(asker, ctx.now)
     {
@@ -89,19 +76,13 @@ fn advertised(target: Address, link: Option<MacAddr>, overrides: bool, ctx: &mut
         Neighbor::Reachable(mac) | Neighbor::Stale(mac) => Some(mac),
         Neighbor::Unknown => None,
     };
-    let is_awaited = known.is_some() || ctx.out.unresolved.has_asked(target);
     let Some(mac) = link.or(known) else { return };
-    if !is_awaited || !is_sane(target, mac, ctx) {
+    if target.is_ipv4() {
         ctx.stats.not_for_us += 1;
         return;
     }
     // Another link address that is not to replace the one that is known does not.
     if overrides || known.is_none_or(|known| known == mac) {
-        learn(target, mac, ctx);
+        ctx.heard_of(target, mac, false);
     }
-}
-
-fn learn(address: Address, mac: MacAddr, ctx: &mut Context<'_>) {
-    ctx.shared.neighbors.learn(address, mac, ctx.now);
-    ctx.resolved(address, mac);
 }

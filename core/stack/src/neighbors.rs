@@ -123,6 +123,23 @@ impl NeighborTable {
     /// Learns that `address` is at `mac`. Replaces the oldest of the places where it may stand.
     /// Without effect while another thread writes, and where the neighbour is fixed.
     pub fn learn(&self, address: Address, mac: MacAddr, now: Instant) {
+        self.enter(address, mac, now, |_| true);
+    }
+
+    /// The same where no neighbour that is believed has to be forgotten for it.
+    pub fn learn_if_room(&self, address: Address, mac: MacAddr, now: Instant) {
+        self.enter(address, mac, now, |learned| now.since(learned) > REACHABLE);
+    }
+
+    /// Enters `address` in the place where it stands, or in the oldest of those where it may, if that is unused or
+    /// `may_replace` what was learned there, when.
+    fn enter(
+        &self,
+        address: Address,
+        mac: MacAddr,
+        now: Instant,
+        may_replace: impl Fn(Instant) -> bool,
+    ) {
         if self.writing.compare_exchange(false, true, Ordering::Acquire, Ordering::Relaxed).is_err()
         {
             return;
@@ -131,9 +148,13 @@ impl NeighborTable {
             .places(address)
             .find(|entry| entry.is_of(address) && entry.sequence.load(Ordering::Relaxed) != 0);
         let entry = known.or_else(|| {
-            self.places(address).min_by_key(|entry| {
+            let age = |entry: &&Entry| {
                 let used = entry.sequence.load(Ordering::Relaxed) != 0;
                 (used, entry.learned_ns.load(Ordering::Relaxed))
+            };
+            self.places(address).min_by_key(age).filter(|oldest| {
+                let (used, learned_ns) = age(oldest);
+                !used || may_replace(Instant::from_nanos(learned_ns))
             })
         });
         let is_fixed =

@@ -125,7 +125,9 @@ impl Pairs {
     #[inline]
     pub fn of(&mut self, pair: Pair, shared: &Shared) -> PairId {
         match pair.remote.v4() {
-            Some(remote) if pair.local == shared.firsts[0].address => PairId::of_v4(remote),
+            Some(remote) if pair.local == shared.firsts[0].address && !remote.is_multicast() => {
+                PairId::of_v4(remote)
+            }
             _ => self.stranger(pair),
         }
     }
@@ -238,6 +240,21 @@ impl Pairs {
     /// Bytes of all tables.
     pub fn bytes(&self) -> usize {
         self.groups.iter().flatten().map(|table| table.bytes()).sum()
+    }
+
+    /// Every place of all tables: its number, the pair, its users, and whether it is found by the addresses.
+    #[cfg(test)]
+    pub fn all(&self) -> Vec<(u32, Pair, u32, bool)> {
+        let mut all = Vec::new();
+        for (group, table) in self.groups.iter().enumerate() {
+            let Some(table) = table else { continue };
+            for (at, Entry { pair, users, .. }) in table.entries.iter().enumerate() {
+                let hash = hash_of(&self.key, pair);
+                let is_found = table.table.find(hash, |slot| slot as usize == at).is_some();
+                all.push((group as u32 * GROUP_NUMBERS + at as u32, *pair, *users, is_found));
+            }
+        }
+        all
     }
 
     /// Pairs that have a number.

@@ -94,6 +94,8 @@ pub(crate) mod baggage;
 mod leave;
 mod leaving;
 mod migrate;
+#[cfg(test)]
+mod pair_holds;
 
 use baggage::Sealed;
 use leaving::Leaving;

@@ -18,7 +18,9 @@ pub(crate) fn arrive(mut mbuf: Mbuf, at: usize, len: usize, pair: Pair, ctx: &mu
         return ctx.pool.free(mbuf);
     };
     let config = &ctx.shared.config;
-    if !config.rx_checksums_verified && !udp.verify_checksum(pair.remote, pair.local) {
+    // Where none is allowed, the device had none to verify.
+    let is_verified = config.rx_checksums_verified && !udp.has_no_checksum();
+    if !is_verified && !udp.verify_checksum(pair.remote, pair.local) {
         ctx.stats.bad_checksum += 1;
         return ctx.pool.free(mbuf);
     }
@@ -70,7 +72,7 @@ pub(crate) fn send(
             Err(mem::Exhausted) => return unsendable(ctx),
         },
     };
-    let source = ctx.shared.config.source_for(peer.addr);
+    let source = ctx.shared.config.source_for(peer.addr).filter(|_| !peer.addr.is_martian());
     let Some(local) = source.filter(|_| whole && ctx.can_send() && mbuf.len() <= limit) else {
         ctx.pool.free(mbuf);
         return unsendable(ctx);

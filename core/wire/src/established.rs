@@ -448,7 +448,7 @@ pub struct EstablishedFields {
     pub payload_sum: Sum,
 }
 
-/// What the frames of one moment to one neighbour have in common: of IPv6 frames, of one peer.
+/// What the frames of one moment to one peer have in common.
 #[derive(Copy, Clone)]
 pub struct EstablishedTemplate {
     /// The headers, at the end: so a frame of either version costs the same copy.
@@ -468,8 +468,7 @@ impl EstablishedTemplate {
     const V6_AT: usize = Self::ROOM - size_of::<Raw6>();
 
     /// The template for frames from `src_mac` to the neighbour at `dst_mac`, with the timestamp `value` (TSval), from
-    /// `src` to `dst`, with this time to live (or hop limit) and traffic class. Over IPv4, frames to other peers of the
-    /// same neighbour can be made of it.
+    /// `src` to `dst`, with this time to live (or hop limit) and traffic class.
     pub fn new(
         (dst_mac, src_mac): (MacAddr, MacAddr),
         (src, dst): (Address, Address),
@@ -493,7 +492,7 @@ impl EstablishedTemplate {
         let mut template = Self { bytes: [0; Self::ROOM], is_v4: false, ip_words: 0, tcp_words };
         let macs = (dst_mac.0, src_mac.0);
         match (src.v4(), dst.v4()) {
-            (Some(src), Some(_)) => template.fill_v4(macs, src, (ttl, dscp_ecn), tcp),
+            (Some(src), Some(dst)) => template.fill_v4(macs, (src, dst), (ttl, dscp_ecn), tcp),
             _ => template.fill_v6(macs, (src, dst), (ttl, dscp_ecn), tcp),
         }
         template
@@ -502,7 +501,7 @@ impl EstablishedTemplate {
     fn fill_v4(
         &mut self,
         (dst, src): ([u8; 6], [u8; 6]),
-        src_ip: Ipv4Addr,
+        (src_ip, dst_ip): (Ipv4Addr, Ipv4Addr),
         (ttl, dscp_ecn): (u8, u8),
         tcp: RawTcp,
     ) {
@@ -519,16 +518,17 @@ impl EstablishedTemplate {
             protocol: Protocol::TCP.0,
             ip_checksum: [0; 2],
             src_ip: src_ip.octets(),
-            dst_ip: [0; 4],
+            dst_ip: dst_ip.octets(),
             tcp,
         };
         let pair = |a, b| u64::from(u16::from_ne_bytes([a, b]));
-        let src = u64::from(u32::from_ne_bytes(raw.src_ip));
+        let addresses = [raw.src_ip, raw.dst_ip].map(|ip| u64::from(u32::from_ne_bytes(ip)));
+        let addresses = addresses.iter().sum::<u64>();
         self.ip_words = pair(VERSION_IHL, dscp_ecn)
             + u64::from(DONT_FRAGMENT.to_be())
             + pair(raw.ttl, raw.protocol)
-            + src;
-        self.tcp_words += src;
+            + addresses;
+        self.tcp_words += addresses;
         self.bytes[Self::V4_AT..].copy_from_slice(raw.as_bytes());
         self.is_v4 = true;
     }
@@ -557,10 +557,18 @@ impl EstablishedTemplate {
         self.bytes[Self::V6_AT..].copy_from_slice(raw.as_bytes());
     }
 
-    /// Another neighbour, of the same moment; of frames over IPv4.
+    /// Another peer, of the same moment; of frames over IPv4.
     #[inline]
-    pub fn set_neighbor(&mut self, dst_mac: MacAddr) {
+    pub fn set_peer(&mut self, dst_mac: MacAddr, dst: Ipv4Addr) {
         self.bytes[Self::V4_AT..Self::V4_AT + 6].copy_from_slice(&dst_mac.0);
+        let (_, bytes) = self.bytes.split_at_mut(Self::V4_AT + offset_of!(Raw4, dst_ip));
+        let Some(stored) = bytes.first_chunk_mut::<4>() else { return };
+        let [before, after] = [*stored, dst.octets()].map(|ip| u64::from(u32::from_ne_bytes(ip)));
+        *stored = dst.octets();
+        // Both sums contain the address that was there.
+        for words in [&mut self.ip_words, &mut self.tcp_words] {
+            *words = *words - before + after;
+        }
     }
 
     /// Writes all headers, checksums included, to the end of `out`. Answers how many bytes they are.
@@ -568,18 +576,13 @@ impl EstablishedTemplate {
     pub fn write(&self, out: &mut [u8; Self::ROOM], fields: &EstablishedFields) -> usize {
         let segment_len = (TCP_LEN + fields.payload_len) as u16;
         *out = self.bytes;
-        let mut words = self.tcp_words;
         let headers_len = if self.is_v4 {
             let total_len = (IP4_LEN as u16).wrapping_add(segment_len).to_be();
-            let dst = fields.flow.pair.0;
-            words += u64::from(dst);
-            let ip_words = self.ip_words + u64::from(total_len) + u64::from(dst);
+            let ip_words = self.ip_words + u64::from(total_len);
             const TOTAL_LEN: usize = EstablishedTemplate::V4_AT + offset_of!(Raw4, total_len);
             const CHECKSUM: usize = EstablishedTemplate::V4_AT + offset_of!(Raw4, ip_checksum);
-            const DST: usize = EstablishedTemplate::V4_AT + offset_of!(Raw4, dst_ip);
             out[TOTAL_LEN..TOTAL_LEN + 2].copy_from_slice(&total_len.to_ne_bytes());
             out[CHECKSUM..CHECKSUM + 2].copy_from_slice(&(!fold(ip_words)).to_ne_bytes());
-            out[DST..DST + 4].copy_from_slice(&dst.to_ne_bytes());
             V4::HEADERS_LEN
         } else {
             const LEN: usize = EstablishedTemplate::V6_AT + offset_of!(Raw6, payload_len);
@@ -588,7 +591,7 @@ impl EstablishedTemplate {
         };
         // What is the peer's source is our destination: the halves change places.
         let ports = fields.flow.ports.rotate_left(16);
-        let words = words
+        let words = self.tcp_words
             + u64::from((u32::from(segment_len) + u32::from(TCP)).to_be())
             + u64::from(ports)
             + u64::from(fields.seq.0.to_be())

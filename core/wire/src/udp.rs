@@ -44,7 +44,7 @@ impl<'a> UdpView<'a> {
     #[inline]
     pub fn verify_checksum(&self, src: impl Into<Address>, dst: impl Into<Address>) -> bool {
         let dst = dst.into();
-        if self.raw.checksum.get() == 0 {
+        if self.has_no_checksum() {
             return dst.is_ipv4();
         }
         let len = size_of::<Raw>() + self.payload.len();
@@ -52,6 +52,12 @@ impl<'a> UdpView<'a> {
             .add(Sum::of(self.raw.as_bytes()))
             .add(Sum::of(self.payload))
             .is_valid()
+    }
+
+    /// Whether the sender made no checksum.
+    #[inline]
+    pub fn has_no_checksum(&self) -> bool {
+        self.raw.checksum.get() == 0
     }
 
     /// Source port; zero when no reply is wanted.

@@ -680,6 +680,10 @@ mod tests {
     #[test]
     fn errors_name_the_key_the_value_and_what_is_allowed() {
         let app = "[service]\napp = \"kv\"\n";
+        let gateway = |via: &str| {
+            let network = "[network]\ninterface = \"eth0\"\naddress = \"10.0.0.2/24\"";
+            format!("{app}{network}\ngateway = \"{via}\"\n")
+        };
         for (text, parts) in [
             ("[service]\napp = \"kvv\"\n", ["kvv", "echo"]),
             (
@@ -694,6 +698,8 @@ mod tests {
                 &format!("{app}[network]\ninterface = \"eth0\"\naddress = \"10.0.0.2\"\n"),
                 ["'10.0.0.2'", "0 to 32"],
             ),
+            (&gateway("10.0.0.2"), ["by 10.0.0.2", "a neighbour"]),
+            (&gateway("10.0.1.1"), ["by 10.0.1.1", "a neighbour"]),
             (
                 &format!("{app}[kv]\nidle_timeout_s = 86400\n"),
                 ["`kv.idle_timeout_s` is 86400", "0 to 43200"],

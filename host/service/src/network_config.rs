@@ -62,6 +62,9 @@ impl OneOrMore {
     }
 }
 
+/// Routes that there may be: each packet to a peer that is no neighbour, and the first of its batch, has them looked through.
+pub const MAX_ROUTES: usize = 256;
+
 /// Reads the value of a key.
 fn parse<T: FromStr>(key: &str, text: &str, allowed: &str) -> anyhow::Result<T> {
     text.parse().map_err(|_| anyhow!("`{key}` is '{text}'; allowed: {allowed}"))
@@ -156,7 +159,7 @@ impl NetworkConfig {
         parsed.collect()
     }
 
-    /// The next hops to what is not in these networks.
+    /// The next hops to what is not in these networks: at most [`MAX_ROUTES`].
     ///
     /// # Errors
     /// The key, the value and what is allowed; a next hop that is not in one of the networks.
@@ -176,14 +179,18 @@ impl NetworkConfig {
                 (parse("network.routes", to, allowed)?, parse_address("network.routes", via)?);
             routes.push(("network.routes", Route { to, via }));
         }
+        if routes.len() > MAX_ROUTES {
+            bail!("`network.routes` has {} networks; allowed: at most {MAX_ROUTES}", routes.len());
+        }
         let own = self.own_addresses()?;
         // By its address alone a host with an IPv6 address is a neighbour (RFC 4291 §2.5.6).
         let link_local = Prefix::new(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0).into(), 10);
         for (key, Route { to, via }) in &routes {
+            let is_own = own.iter().any(|own| own.address == *via);
             let is_neighbor = own.iter().any(|own| {
                 own.contains(*via) || !own.address.is_ipv4() && link_local.contains(*via)
             });
-            if !is_neighbor || to.address.is_ipv4() != via.is_ipv4() {
+            if is_own || !is_neighbor || to.address.is_ipv4() != via.is_ipv4() {
                 bail!(
                     "`{key}` leads to {to} by {via}; allowed: a neighbour in a network of `network.address`"
                 );

@@ -117,6 +117,13 @@ impl HalfOpens {
         fronts.map(|due| due.tick).min().unwrap_or(u64::MAX)
     }
 
+    /// All.
+    #[cfg(test)]
+    pub fn all(&self) -> Vec<HalfOpen> {
+        let taken = (0..self.slots.len()).filter(|&slot| !self.free.contains(&(slot as u32)));
+        taken.map(|slot| self.slots[slot]).collect()
+    }
+
     /// Some one.
     pub fn first(&self) -> Option<(u32, HalfOpen)> {
         let slot = self.table.any()?;

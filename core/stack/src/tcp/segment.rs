@@ -11,6 +11,7 @@ use super::half_open::Outcome;
 use super::handshake::Handshake;
 use super::{ack, close, ecn, half_open, listen, output, receive, reset, send_queue};
 use crate::context::Context;
+use crate::pairs::Pair;
 
 /// Delivers a segment to its connection, to a listening port, or answers with a reset.
 pub(crate) fn arrive(group: &mut FlowGroup, segment: &Segment, mbuf: Mbuf, ctx: &mut Context<'_>) {
@@ -24,9 +25,10 @@ pub(crate) fn arrive(group: &mut FlowGroup, segment: &Segment, mbuf: Mbuf, ctx: 
     }
     let slot = group.lookup(segment.hash, segment.flow);
     let Some(slot) = slot else {
-        let remote = ctx.addresses(segment.flow.pair()).remote;
-        if remote.is_martian() || ctx.shared.config.is_own(remote) {
-            // No connection has such an end, so only here it has to be asked.
+        let Pair { local, remote } = ctx.addresses(segment.flow.pair());
+        let config = &ctx.shared.config;
+        if remote.is_martian() || config.is_own(remote) || !config.is_own(local) {
+            // No connection has such ends, so only here it has to be asked.
             ctx.stats.not_for_us += 1;
             return ctx.pool.free(mbuf);
         }

@@ -78,7 +78,8 @@ fn carried(conn: &Conn, remote: Address, mtu: u16, sent: u16) -> Option<u16> {
     // It may have had more options than a full segment has (RFC 9293 §3.7.1).
     let longest = sent.saturating_add(bare + MAX_OPTIONS_LEN as u16);
     let mtu = match mtu {
-        _ if !remote.is_ipv4() => mtu.max(LEAST_MTU_V6),
+        // RFC 8201 §4: less than every link carries is discarded.
+        ..LEAST_MTU_V6 if !remote.is_ipv4() => return None,
         0 => PLATEAUS.into_iter().find(|&plateau| plateau < packet)?,
         _ => mtu.max(LEAST_MTU),
     };

@@ -18,6 +18,7 @@ const WANDERS: bool = false;
 /// Whether both ends speak IPv6: see `tests/v6`.
 const V6: bool = false;
 
+mod addresses;
 mod again;
 mod arp_icmp_udp;
 mod attacks;

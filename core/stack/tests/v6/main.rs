@@ -6,8 +6,11 @@ const WANDERS: bool = true;
 /// Whether both ends speak IPv6.
 const V6: bool = true;
 
+mod forged;
 mod nd;
 
+#[path = "../dialogues/addresses.rs"]
+mod addresses;
 #[path = "../dialogues/again.rs"]
 mod again;
 #[path = "../dialogues/attacks.rs"]

@@ -11,6 +11,8 @@ const V6: bool = false;
 
 mod moving;
 
+#[path = "../dialogues/addresses.rs"]
+mod addresses;
 #[path = "../dialogues/again.rs"]
 mod again;
 #[path = "../dialogues/arp_icmp_udp.rs"]

@@ -77,14 +77,13 @@ proptest! {
     #[test]
     fn the_template_writes_what_the_headers_emit(frame in frame()) {
         let (link, ip, tcp) = (&frame.link, &frame.ip, &frame.tcp);
-        let template = EstablishedTemplate::new(
-            (link.dst, link.src),
-            (ip.src.into(), ip.dst.into()),
-            (ip.ttl, ip.dscp_ecn),
-            frame.timestamp().value,
-        );
+        let template = |mac, peer: wire::Ipv4Addr| {
+            let (macs, ends) = ((mac, link.src), (ip.src.into(), peer.into()));
+            EstablishedTemplate::new(macs, ends, (ip.ttl, ip.dscp_ecn), frame.timestamp().value)
+        };
         let fields = EstablishedFields {
-            flow: FlowKey::new(PairId::of_v4(ip.dst), tcp.dst_port, tcp.src_port),
+            // As a connection's flow names a pair that has a number.
+            flow: FlowKey::new(PairId::of_number(1), tcp.dst_port, tcp.src_port),
             seq: tcp.seq,
             ack: tcp.ack,
             flags: tcp.flags,
@@ -93,10 +92,14 @@ proptest! {
             payload_len: frame.payload.len(),
             payload_sum: Sum::of(&frame.payload),
         };
-        let mut out = [0xa5; EstablishedTemplate::ROOM];
-        let len = template.write(&mut out, &fields);
-        prop_assert_eq!(len, V4::HEADERS_LEN);
-        prop_assert_eq!(&out[out.len() - len..], &frame.bytes()[..len]);
+        let mut of_another = template(wire::MacAddr([9; 6]), wire::Ipv4Addr::new(9, 8, 7, 6));
+        of_another.set_peer(link.dst, ip.dst);
+        for template in [template(link.dst, ip.dst), of_another] {
+            let mut out = [0xa5; EstablishedTemplate::ROOM];
+            let len = template.write(&mut out, &fields);
+            prop_assert_eq!(len, V4::HEADERS_LEN);
+            prop_assert_eq!(&out[out.len() - len..], &frame.bytes()[..len]);
+        }
     }
 
     #[test]
