@@ -114,10 +114,10 @@ impl World {
             0..=3 => (flags, flow.seq) = (TcpFlags::SYN, fresh),
             4..=7 => {}
             8 | 9 => len = 10,
-            10 | 11 => flags = flags | TcpFlags::FIN,
+            10 | 11 => flags |= TcpFlags::FIN,
             12 => flags = TcpFlags::RST | TcpFlags::ACK,
             13 => flags = TcpFlags::RST,
-            _ => flags = flags | TcpFlags::SYN,
+            _ => flags |= TcpFlags::SYN,
         }
         let seq = if off == 4 { flow.seq.wrapping_sub(1) } else { flow.seq };
         let is_syn = flags.contains(TcpFlags::SYN);
@@ -373,10 +373,7 @@ fn each_pair_is_held_as_often_as_it_is_used() {
     for seed in 1..=seeds {
         let mut world = World::new(seed);
         for _ in 0..1_500 {
-            let frames = match world.below(8) {
-                0 => 0,
-                some => some,
-            };
+            let frames = world.below(8);
             let frames = (0..frames).map(|_| world.frame()).collect();
             world.input(frames);
             world.check();

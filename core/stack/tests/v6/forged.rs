@@ -96,7 +96,7 @@ fn no_multicast_source_brings_the_cookie_of_another() {
 #[test]
 fn no_message_names_less_than_every_link_carries() {
     let mut world = World::new();
-    let peer = opened(&mut world, 7);
+    let _peer = opened(&mut world, 7);
     world.send(1_400);
     let sent = world.segments();
     let frame = {
@@ -110,7 +110,6 @@ fn no_message_names_less_than_every_link_carries() {
     world.pass(ms(400));
     assert_eq!(world.stats().tcp_path_mtu_lowered, 0);
     world.frames_out();
-    drop(peer);
 }
 
 /// Who asks for us from ever new addresses does not have those forgotten through which connections get on.
