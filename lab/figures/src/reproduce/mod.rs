@@ -65,6 +65,7 @@ pub const FIGURES: &[Figure<Testbed>] = &[
     zygos::VALIDATE,
     generator::GENERATOR,
     goodput::GOODPUT,
+    goodput::FAIRNESS,
     hyperplane::FIG3,
     hyperplane::SOFTWARE,
     DEMO,

@@ -214,8 +214,8 @@ impl Client {
         Ok(asked.elapsed())
     }
 
-    /// Goodput in bytes per second over `span`, from the first request on: `ahead` requests for answers of so many bytes are
-    /// always outstanding.
+    /// Goodput in bytes per second over `span`, which begins so long after the first request: `ahead` requests for answers of
+    /// so many bytes are always outstanding.
     ///
     /// # Errors
     /// Nothing comes any more.
@@ -224,19 +224,24 @@ impl Client {
         key: &str,
         answer_bytes: usize,
         ahead: usize,
-        span: Duration,
+        (settle, span): (Duration, Duration),
     ) -> anyhow::Result<f64> {
         let request = format!("get {key}\r\n");
         self.stream.write_all(request.repeat(ahead).as_bytes())?;
         let (began, mut bytes, mut answers) = (Instant::now(), 0, 0);
+        let mut settled = None;
         loop {
             let count = match self.stream.read(&mut self.buffer)? {
                 0 => bail!("the connection ended before the measurement did"),
                 count => count,
             };
             let took = began.elapsed();
-            if took >= span {
-                return Ok(bytes as f64 / span.as_secs_f64());
+            let before = match took >= settle {
+                true => *settled.get_or_insert(bytes),
+                false => bytes,
+            };
+            if took >= settle + span {
+                return Ok((bytes - before) as f64 / span.as_secs_f64());
             }
             bytes += count;
             let more = bytes / answer_bytes - answers;
