@@ -12,5 +12,7 @@ mod support;
 
 /// Whether the stack's tests move all flow groups: here there is one stack.
 const WANDERS: bool = false;
+const V6: bool = false;
+const OFFLOADS: bool = false;
 
 libfuzzer_sys::fuzz_target!(|script: &[u8]| chaos::run(script));

@@ -13,7 +13,7 @@ use runtime::{ElasticConfig, IdlePolicy, ModerationPolicy, StackConfig};
 use runtime::{RuntimeConfig, Scheduler, run};
 use rustix::process::Signal;
 use service::lab::constants::{DATAPLANE_ADDRESS, DATAPLANE_INTERFACE, SUBNET_BITS};
-use service::network_config::ModeName;
+use service::network_config::{ChecksumsName, ModeName};
 use service::port::{Port, PortConfig};
 use tailplane::{Server, SharedSlots};
 
@@ -99,6 +99,7 @@ fn all_chunks_come_back(bed: &Testbed, scheduler: Scheduler) {
         chunks: 8_192,
         huge_pages: HugePages::No,
         mode: ModeName::Auto,
+        checksums: ChecksumsName::Auto,
         rx_buffers: None,
     })
     .expect("a port");

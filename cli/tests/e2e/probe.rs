@@ -40,7 +40,7 @@ fn a_probe_reports_the_mode_and_gives_all_back() {
         let probed: Vec<&Value> = checks.iter().filter(|check| check["group"] == "probe").collect();
         let [mode, steering] = probed.as_slice() else { panic!("{probed:?}") };
         assert_eq!(mode["name"], format!("{DATAPLANE_INTERFACE}: mode"));
-        let found = "copy, native XDP, 2 KiB chunks, tried on queue 1; MTU 1500";
+        let found = "copy, native XDP, 2 KiB chunks, sent checksums in software, tried on queue 1; MTU 1500";
         assert_eq!((&mode["found"], &mode["status"]), (&found.into(), &"warn".into()), "{mode}");
         let cost = mode["cost"].as_str().expect("text");
         assert!(cost.contains("veth refuses zero-copy: Operation not supported"), "{cost}");

@@ -1,8 +1,9 @@
 //! Bulk transfers: every byte right, every checksum right, no reset.
 
 use crate::harness::capture::{Capture, Sent};
+use crate::harness::process::Running;
 use crate::harness::stream::{connect, transfer};
-use crate::harness::{ECHO, Testbed, is_full};
+use crate::harness::{ECHO, Testbed, config, is_full};
 
 #[test]
 fn megabytes_go_both_ways_and_each_byte_and_checksum_is_right() {
@@ -21,6 +22,30 @@ fn megabytes_go_both_ways_and_each_byte_and_checksum_is_right() {
     let Sent { tcp_segments, payload_bytes, .. } = sent;
     // Nothing else is counted: no reset of either side, no bad checksum, nothing malformed.
     assert_eq!(sent, Sent { tcp_segments, payload_bytes, ..Sent::default() });
+}
+
+/// The kernel completes them when it sends, as the lab's veth does not. The application's sums are not made, in either
+/// domain.
+#[test]
+fn checksums_that_are_left_to_the_device_arrive_right() {
+    for (tag, domain) in [("offload", ""), ("offload-process", "domain = \"process\"\n")] {
+        let Some(mut bed) = Testbed::new(tag, 1) else { return };
+        let text = config("echo", bed.lab.prefix(), 1, domain);
+        bed.serve_with(&text.replace("[dataplane]", "checksums = \"device\"\n[dataplane]"));
+        let said = bed.service().map(Running::stdout).unwrap_or_default();
+        assert!(said.contains("checksums by the device"), "{said}");
+        let capture = Capture::start(&bed);
+        let stream = bed.at_client(|| connect(ECHO)).expect("a connection");
+        transfer(&stream, 1, 4 << 20);
+        drop(stream);
+        let summary = bed.stop();
+        assert_eq!((summary.accepted, summary.left), (vec![1], 0), "{}", summary.text);
+        let Some(capture) = capture else { continue };
+        let sent = capture.finish();
+        let Sent { tcp_segments, payload_bytes, .. } = sent;
+        assert!(payload_bytes >= 2 << 20, "the capture missed most of it: {sent:?}");
+        assert_eq!(sent, Sent { tcp_segments, payload_bytes, ..Sent::default() });
+    }
 }
 
 #[test]

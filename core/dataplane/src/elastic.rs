@@ -14,7 +14,7 @@ use crate::cycle::{CycleStats, ElasticConfig, Left, Progress};
 use crate::forward::ForwardPorts;
 use crate::migration::{MigrationStats, MoveMailbox};
 use crate::net_layer::{Buffers, NetLayer};
-use crate::turn::discard;
+use crate::turn::{calls_of, discard};
 
 /// One elastic thread that runs to completion: its network layer, and the arrays shared with the
 /// application.
@@ -74,10 +74,10 @@ impl<N: Nic> ElasticThread<N> {
         config: ElasticConfig,
         now: Instant,
     ) -> Self {
-        let segment_bytes = shared.config.segment_bytes();
+        let calls = calls_of(CallArray::new, config.calls.max(1), &shared.config);
         Self {
             net: NetLayer::new(core, shared, queues.into(), pool, ports, config, now),
-            calls: CallArray::new(config.calls.max(1), segment_bytes),
+            calls,
             buffers: Vec::with_capacity(config.events()),
             staging: None,
             lent: None,

@@ -19,7 +19,7 @@ use crate::forward::ForwardPorts;
 use crate::home_layer::HomeLayer;
 use crate::home_lock::HomeLock;
 use crate::net_layer::NetLayer;
-use crate::turn::ConnectionTurn;
+use crate::turn::{ConnectionTurn, calls_of};
 
 /// In which of its two forms a floor is.
 struct Form {
@@ -86,7 +86,6 @@ impl<N: Nic> Floor<N> {
         now: Instant,
     ) -> Vec<ConservingThread<N>> {
         let Form { shuffle, takers, classes } = form;
-        let segment_bytes = shared.config.segment_bytes();
         let mut own = Vec::new();
         let side = |(core, parts): (usize, Parts<N>)| {
             let Parts { queues, pool, ports } = parts;
@@ -95,14 +94,14 @@ impl<N: Nic> Floor<N> {
             let mut net =
                 NetLayer::new(core, Arc::clone(shared), queues, pool, ports, elastic, now);
             net.classes = classes.clone().map(ClassTable::new);
-            let layer = HomeLock::new(HomeLayer::new(net, core, segment_bytes, now));
+            let layer = HomeLock::new(HomeLayer::new(net, core, now));
             Side { hints: Hints::default(), layer }
         };
         let sides: Box<[_]> =
             parts.into_iter().take(shuffle::MAX_CORES).enumerate().map(side).collect();
         let floor = Arc::new(Self { shuffle, sides, config });
         let thread = |(core, (pool, taker))| {
-            let calls = CallArray::new(elastic.calls.max(1), segment_bytes);
+            let calls = calls_of(CallArray::new, elastic.calls.max(1), &shared.config);
             ConservingThread::new(Arc::clone(&floor), core, pool, taker, calls, now)
         };
         own.into_iter().zip(takers).enumerate().map(thread).collect()

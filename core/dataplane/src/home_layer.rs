@@ -2,6 +2,7 @@
 //! home's stead, does before and after the application.
 
 use alloc::boxed::Box;
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use clock::Instant;
@@ -44,11 +45,12 @@ pub(crate) struct HomeLayer<N: Nic> {
 }
 
 impl<N: Nic> HomeLayer<N> {
-    pub fn new(net: NetLayer<N>, core: u8, segment_bytes: usize, now: Instant) -> Self {
+    pub fn new(net: NetLayer<N>, core: u8, now: Instant) -> Self {
+        let shared = Arc::clone(net.stack.shared());
         Self {
             net,
             core: core as usize,
-            home: Home::new(move || ConnectionTurn::new(core, segment_bytes)),
+            home: Home::new(move || ConnectionTurn::new(core, &shared.config)),
             direct: Vec::new(),
             direct_held: false,
             aged: false,

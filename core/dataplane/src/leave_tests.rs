@@ -84,6 +84,7 @@ impl Nic for Port {
             mac: MacAddr([2, 0, 0, 0, 0, 9]),
             max_frame_bytes: 1514,
             rx_checksums_verified: true,
+            tx_checksum_offload: false,
             tx_ring_frames: 1024,
         }
     }

@@ -2,6 +2,7 @@
 
 use domain::{CallArray, EventArray, EventRecord, Handle, Received};
 use mem::Pool;
+use stack::StackConfig;
 
 /// Calls that the application can issue in one turn.
 const CALLS: usize = 1_024;
@@ -30,9 +31,9 @@ pub(crate) struct ConnectionTurn {
 }
 
 impl ConnectionTurn {
-    /// A turn of nobody, at core `home`; buffers to send hold `segment_bytes`.
-    pub fn new(home: u8, segment_bytes: usize) -> Self {
-        let calls = CallArray::growing(CALLS, segment_bytes);
+    /// A turn of nobody, at core `home`.
+    pub fn new(home: u8, config: &StackConfig) -> Self {
+        let calls = calls_of(CallArray::growing, CALLS, config);
         let events = EventArray::growing();
         Self { connection: NOBODY, home, any_core: true, class: 0, events, calls }
     }
@@ -51,6 +52,15 @@ impl ConnectionTurn {
         discard(&mut self.calls, pool);
         self.events.drain().map(|(_, mbuf)| pool.free(mbuf)).count()
     }
+}
+
+/// An array for so many calls to a stack with these settings.
+pub(crate) fn calls_of(
+    make: impl FnOnce(usize, usize) -> CallArray,
+    capacity: usize,
+    config: &StackConfig,
+) -> CallArray {
+    make(capacity, config.segment_bytes()).with_tx_checksum_offload(config.tx_checksum_offload)
 }
 
 /// Empties an array of calls that are not to be executed.

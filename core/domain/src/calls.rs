@@ -75,6 +75,8 @@ pub struct CallArray {
     pub(crate) buffers: usize,
     /// Payload bytes that one frame carries on most connections.
     pub(crate) segment_bytes: usize,
+    /// Whether payloads of connections are summed as they are copied.
+    sums: bool,
     /// The `Sendv` at the end of `payloads` that a further `sendv` on its handle continues.
     pub(crate) open: Option<(Handle, usize)>,
     /// Messages are told by place.
@@ -100,9 +102,17 @@ impl CallArray {
             capacity,
             buffers: usize::MAX,
             segment_bytes: segment_bytes.clamp(1, BUFFER_BYTES),
+            sums: true,
             open: None,
             places: None,
         }
+    }
+
+    /// The same for a stack whose device completes the checksums of TCP segments, if `offload`: their payloads are copied
+    /// without being summed.
+    #[must_use]
+    pub fn with_tx_checksum_offload(self, offload: bool) -> Self {
+        Self { sums: !offload, ..self }
     }
 
     /// The same for an application in a process of its own, whose packet memory is at the addresses `packets`: a
@@ -203,13 +213,13 @@ impl CallArray {
     }
 
     /// Appends `slices` to the payloads, starting a new buffer unless `append`, with at most
-    /// `buffer_bytes` in one. On failure what was staged is freed again.
+    /// `buffer_bytes` in one, and with their sums where `sums`. On failure what was staged is freed again.
     fn stage(
         &mut self,
         pool: &mut Pool,
         slices: &[&[u8]],
         append: bool,
-        buffer_bytes: usize,
+        (buffer_bytes, sums): (usize, bool),
     ) -> Result<u32, Full> {
         let mut slices = slices.iter().copied();
         let mut rest = slices.next().unwrap_or_default();
@@ -225,7 +235,7 @@ impl CallArray {
                 }
                 let (now, later) = rest.split_at(rest.len().min(room.len()));
                 let (here, behind) = room.split_at_mut(now.len());
-                sum = sum.add_at(copy_and_sum(now, here), offset);
+                sum = sum.add_at(copy(now, here, sums), offset);
                 offset += now.len();
                 (rest, room) = (later, behind);
             }
@@ -294,7 +304,8 @@ impl CallArray {
         }
         let Some(mut mbuf) = pool.alloc_at_hand() else { return false };
         // It fits, as a buffer of this array holds `segment_bytes`.
-        let sum = mbuf.extend(slice.len()).map_or(Sum::ZERO, |room| copy_and_sum(slice, room));
+        let sums = self.sums;
+        let sum = mbuf.extend(slice.len()).map_or(Sum::ZERO, |room| copy(slice, room, sums));
         self.payloads.push((mbuf, sum));
         true
     }
@@ -316,6 +327,16 @@ impl CallArray {
             *sum = old_sum;
         }
     }
+}
+
+/// Copies a payload, with its sum where it is needed.
+#[inline]
+fn copy(from: &[u8], to: &mut [u8], sums: bool) -> Sum {
+    if sums {
+        return copy_and_sum(from, to);
+    }
+    to.copy_from_slice(from);
+    Sum::ZERO
 }
 
 /// The application's side of the call array.
@@ -528,17 +549,17 @@ impl<'a> Calls<'a> {
 
     #[inline(never)]
     fn sendv_any(&mut self, handle: Handle, slices: &[&[u8]]) -> Result<(), Full> {
+        let limit = (self.array.segment_bytes, self.array.sums);
         if let Some((open, index)) = self.array.open
             && open == handle
         {
-            let added = self.array.stage(self.pool, slices, true, self.array.segment_bytes)?;
+            let added = self.array.stage(self.pool, slices, true, limit)?;
             self.array.continue_with(index, added);
             return Ok(());
         }
         if self.room() == 0 {
             return Err(Full);
         }
-        let limit = self.array.segment_bytes;
         if slices.iter().all(|slice| slice.is_empty()) {
             return self.push_nothing(handle);
         }
@@ -641,7 +662,7 @@ impl<'a> Calls<'a> {
         self.array.seal();
         let first = self.array.payloads.len() as u32;
         // A datagram is not cut where a segment would be: it goes out in one frame or not at all.
-        let count = self.array.stage(self.pool, slices, false, BUFFER_BYTES)?;
+        let count = self.array.stage(self.pool, slices, false, (BUFFER_BYTES, true))?;
         self.array.push(CallRecord::UdpSendv { local_port, peer, staged: Staged { first, count } })
     }
 }

@@ -43,7 +43,9 @@ mod unsafe_table_box;
 
 pub use pool::{Pool, PoolStats, Want};
 pub use region::{HugePages, RegionError};
-pub use unsafe_chunk::{Mbuf, MbufQueue, NoRoom, Retained, RetainedQueue, TxFrame, TxMeta};
+pub use unsafe_chunk::{
+    Mbuf, MbufQueue, NoRoom, PartialChecksum, Retained, RetainedQueue, TxFrame, TxMeta,
+};
 pub use unsafe_prefetch::prefetch;
 pub use unsafe_region::Region;
 pub use unsafe_table_box::TableBox;
@@ -91,6 +93,10 @@ pub(crate) const CHUNKS_MAX: usize = 1 << 31;
 /// Bytes at the start of a chunk that hold its bookkeeping: one cache line. AF_XDP is told so
 /// (`headroom` of the UMEM) and never writes there.
 pub const CHUNK_HEADER: usize = 64;
+/// Bytes directly before a frame to send that its driver may write ([`TxFrame::write_metadata`]): AF_XDP's
+/// `xsk_tx_metadata`. A chunk's bookkeeping leaves as many of [`CHUNK_HEADER`] free, so that a frame without any headroom
+/// has them, too.
+pub const TX_METADATA: usize = 24;
 /// Where a received frame starts in its chunk: bookkeeping, then the kernel's fixed
 /// `XDP_PACKET_HEADROOM`.
 pub const RX_HEADROOM: usize = CHUNK_HEADER + 256;

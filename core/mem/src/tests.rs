@@ -102,6 +102,42 @@ fn a_frame_is_sent_and_kept_with_headers_before_it() {
     assert_eq!(pool.available(), 2);
 }
 
+/// Also before a frame that leaves no headroom, whose metadata lies in the end of the chunk's bookkeeping.
+#[test]
+fn metadata_before_a_frame_overwrites_nothing() {
+    for head in [CHUNK_HEADER, TX_HEADROOM] {
+        let mut pool = Pool::new(&Region::heap(2), 2);
+        let mut mbuf = pool.alloc().expect("a chunk");
+        mbuf.reset(head).expect("inside");
+        mbuf.append(b"headerpayload").expect("fits");
+        mbuf.advance(6);
+        let meta = TxMeta {
+            sent_at_ns: u64::MAX,
+            payload_sum: u64::MAX,
+            seq: u32::MAX,
+            len: 7,
+            flags: u8::MAX,
+            transmissions: u8::MAX,
+        };
+        let (retained, mut frame) = mbuf.transmit(meta, 6).expect("headroom");
+        assert_eq!(frame.partial_checksum(), None);
+        frame.write_metadata([0xa5; crate::TX_METADATA]);
+        assert_eq!((frame.bytes(), retained.payload()), (&b"headerpayload"[..], &b"payload"[..]));
+        assert_eq!(retained.meta(), meta);
+        pool.complete(frame);
+        // What was written lies there.
+        let mut again = retained;
+        let before = 6 + crate::TX_METADATA;
+        if head > CHUNK_HEADER {
+            let seen = |front: &mut [u8], _: &[u8]| assert_eq!(front[..24], [0xa5; 24]);
+            let sent = again.transmit(before, seen).expect("headroom");
+            pool.complete(sent);
+        }
+        pool.release(again);
+        assert_eq!(pool.available(), 2);
+    }
+}
+
 #[test]
 fn queues_keep_order_and_contents() {
     let mut pool = pool(8);

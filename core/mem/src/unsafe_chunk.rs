@@ -12,7 +12,7 @@ use core::num::NonZero;
 use core::ptr::NonNull;
 use core::slice;
 
-use crate::{BLOCK_SIZE, CHUNK_HEADER, CHUNK_SIZE, ChunkBytes, TX_HEADROOM};
+use crate::{BLOCK_SIZE, CHUNK_HEADER, CHUNK_SIZE, ChunkBytes, TX_HEADROOM, TX_METADATA};
 
 /// What the stack remembers of a segment that waits for its acknowledgment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -42,7 +42,8 @@ struct Header {
     payload_len: u16,
 }
 
-const _: () = assert!(size_of::<Header>() <= CHUNK_HEADER);
+// Frames start behind the bookkeeping, and metadata before a frame is not to overwrite it.
+const _: () = assert!(size_of::<Header>() + TX_METADATA <= CHUNK_HEADER);
 const _: () = assert!(ChunkBytes::Page.get() <= u16::MAX as usize);
 
 fn header(chunk: NonNull<u8>) -> NonNull<Header> {
@@ -299,7 +300,7 @@ impl Mbuf {
     #[inline]
     pub fn into_tx(self) -> TxFrame {
         ChunkState::set(self.chunk, ChunkState::TX);
-        TxFrame { chunk: self.chunk, head: self.head, len: self.len, _local: PhantomData }
+        TxFrame::new(self.chunk, self.head, self.len)
     }
 
     /// As [`retain`](Self::retain) and [`Retained::transmit`] in one: the stack's claim and the NIC's. `write` gets the `N`
@@ -324,7 +325,7 @@ impl Mbuf {
         let chunk = self.chunk;
         let retained = self.retain(meta);
         ChunkState::set(chunk, ChunkState::TX_RETAINED);
-        Ok((retained, TxFrame { chunk, head, len, _local: PhantomData }))
+        Ok((retained, TxFrame::new(chunk, head, len)))
     }
 
     /// Keeps the frame's bytes as payload of a segment that is not sent yet.
@@ -342,6 +343,16 @@ impl Mbuf {
     }
 }
 
+/// A transport checksum that the device completes (Linux: `CHECKSUM_PARTIAL`): its field holds the sum of the
+/// pseudo-header.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct PartialChecksum {
+    /// The first byte of the frame that it covers.
+    pub start: u16,
+    /// Where the field lies, in bytes from there.
+    pub offset: NonZero<u16>,
+}
+
 /// The NIC's claim on a frame that is being sent: its bytes are read-only.
 #[derive(Debug)]
 #[must_use = "a frame that is dropped is lost to its pool"]
@@ -349,10 +360,43 @@ pub struct TxFrame {
     chunk: NonNull<u8>,
     head: u16,
     len: u16,
+    partial_checksum: Option<PartialChecksum>,
     _local: PhantomData<*const ()>,
 }
 
+const _: () = assert!(size_of::<TxFrame>() == 16);
+
 impl TxFrame {
+    #[inline(always)]
+    fn new(chunk: NonNull<u8>, head: u16, len: u16) -> Self {
+        Self { chunk, head, len, partial_checksum: None, _local: PhantomData }
+    }
+
+    /// The frame with a checksum that the device is to complete, if any: only for a driver that says it can.
+    #[inline(always)]
+    pub fn with_partial_checksum(self, partial_checksum: Option<PartialChecksum>) -> Self {
+        Self { partial_checksum, ..self }
+    }
+
+    /// The checksum that the device is to complete, if any.
+    #[inline]
+    pub fn partial_checksum(&self) -> Option<PartialChecksum> {
+        self.partial_checksum
+    }
+
+    /// Writes what a device wants directly before the frame. The bytes there hold nothing else: headroom, or the
+    /// unused end of the chunk's bookkeeping.
+    #[inline]
+    pub fn write_metadata(&mut self, metadata: [u8; TX_METADATA]) {
+        // SAFETY: a frame starts behind `CHUNK_HEADER`, so these bytes lie in the chunk behind its bookkeeping (asserted
+        // above). A `Retained` of the same chunk reads bookkeeping and payload alone while the frame exists, and the
+        // payload lies in the frame.
+        unsafe {
+            let before = self.chunk.as_ptr().add(self.head as usize - TX_METADATA);
+            before.cast::<[u8; TX_METADATA]>().write(metadata);
+        }
+    }
+
     /// The frame.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
@@ -509,7 +553,7 @@ impl Retained {
         write(front, payload);
         ChunkState::set(self.chunk, ChunkState::TX_RETAINED);
         let len = headers as u16 + payload_len;
-        Ok(TxFrame { chunk: self.chunk, head: head as u16, len, _local: PhantomData })
+        Ok(TxFrame::new(self.chunk, head as u16, len))
     }
 }
 

@@ -17,10 +17,10 @@
 use std::time::Duration;
 
 use clock::{DueQueue, Instant};
-use mem::{Mbuf, Pool, TxFrame};
+use mem::{Mbuf, PartialChecksum, Pool, TxFrame};
 
 use crate::dice::Dice;
-use crate::{Armed, Capabilities, Closed, Nic};
+use crate::{Armed, Capabilities, Closed, Nic, complete_checksum};
 
 /// What happens to the frames of one direction, or of a link. Probabilities are per frame, 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -178,14 +178,21 @@ impl Lane {
         fate
     }
 
-    /// Copies `bytes` to be delivered at `due`.
-    fn hold_copy(&mut self, due: Instant, bytes: &[u8], flip: Option<usize>, pool: &mut Pool) {
+    /// Copies `bytes` to be delivered at `due`, the checksum complete before a bit is flipped.
+    fn hold_copy(
+        &mut self,
+        due: Instant,
+        bytes: &[u8],
+        (partial, flip): (Option<PartialChecksum>, Option<usize>),
+        pool: &mut Pool,
+    ) {
         let has_room = self.held.len() < self.faults.queue_frames;
         let Some(mut mbuf) = has_room.then(|| pool.alloc().ok()).flatten() else {
             self.stats.overflowed += 1;
             return;
         };
         if mbuf.append(bytes).is_ok() {
+            complete_checksum(partial, mbuf.bytes_mut());
             corrupt(mbuf.bytes_mut(), flip);
             self.held.push(due, mbuf);
         } else {
@@ -274,7 +281,7 @@ impl<N: Nic> Nic for FaultNic<N> {
             corrupt(mbuf.bytes_mut(), fate.flip);
             let [due, again] = fate.delays.map(|delay| now + delay);
             if fate.duplicate {
-                lane.hold_copy(again, mbuf.bytes(), None, pool);
+                lane.hold_copy(again, mbuf.bytes(), (None, None), pool);
             }
             if due <= now && delivered < limit && lane.held.next_due().is_none_or(|due| due > now) {
                 // Nothing that is due is before it.
@@ -309,9 +316,10 @@ impl<N: Nic> Nic for FaultNic<N> {
                 // Nothing happens to it, and nothing due is before it: no copy.
                 self.outgoing.push(frame);
             } else {
-                lane.hold_copy(due, frame.bytes(), fate.flip, pool);
+                let change = (frame.partial_checksum(), fate.flip);
+                lane.hold_copy(due, frame.bytes(), change, pool);
                 if fate.duplicate {
-                    lane.hold_copy(again, frame.bytes(), fate.flip, pool);
+                    lane.hold_copy(again, frame.bytes(), change, pool);
                 }
                 pool.complete(frame);
                 // Keeps the order of frames that are due at once.

@@ -78,7 +78,7 @@ pub use unsafe_interface::Interface;
 use alloc::vec::Vec;
 
 use clock::Instant;
-use mem::{Mbuf, Pool, TxFrame};
+use mem::{Mbuf, PartialChecksum, Pool, TxFrame};
 use wire::MacAddr;
 
 /// What a driver can do, and what it asks of the stack.
@@ -95,8 +95,24 @@ pub struct Capabilities {
     /// Received checksums have been verified by the device or the path is memory that cannot
     /// corrupt them; where false, the stack verifies.
     pub rx_checksums_verified: bool,
+    /// The device completes [partial checksums](mem::PartialChecksum); where false, no frame may have one.
+    pub tx_checksum_offload: bool,
     /// Frames that a burst should not exceed on transmission.
     pub tx_ring_frames: usize,
+}
+
+/// Completes the checksum of a copy of a frame, where it is partial: the device's work, in software, for whatever copies
+/// frames on their way to it.
+#[inline(always)]
+pub fn complete_checksum(partial: Option<PartialChecksum>, copy: &mut [u8]) {
+    if let Some(partial) = partial {
+        complete(partial, copy);
+    }
+}
+
+#[inline(never)]
+fn complete(PartialChecksum { start, offset }: PartialChecksum, copy: &mut [u8]) {
+    wire::complete_checksum(copy, start.into(), offset.get().into());
 }
 
 /// Counters of one queue pair.

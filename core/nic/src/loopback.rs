@@ -27,7 +27,7 @@ use clock::Instant;
 use mem::{CHUNK_SIZE, Mbuf, Pool, RX_HEADROOM, TxFrame};
 use wire::MacAddr;
 
-use crate::{Armed, Capabilities, Closed, Nic, NicStats};
+use crate::{Armed, Capabilities, Closed, Nic, NicStats, complete_checksum};
 
 /// What happens to a frame for which the receiver's ring has no room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -49,6 +49,8 @@ pub struct LoopbackConfig {
     /// Report received checksums as verified, so that the stack skips them. False by default: the
     /// stack then does the work that it does on a wire.
     pub rx_checksums_verified: bool,
+    /// Complete partial checksums on the way, as a device with checksum offload does. False by default.
+    pub tx_checksum_offload: bool,
     /// Link addresses of the two ends.
     pub macs: [MacAddr; 2],
     /// Largest frame in bytes, with the Ethernet header.
@@ -61,6 +63,7 @@ impl Default for LoopbackConfig {
             ring_frames: 4096,
             when_full: WhenFull::Drop,
             rx_checksums_verified: false,
+            tx_checksum_offload: false,
             macs: [MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2])],
             max_frame_bytes: 1514,
         }
@@ -88,6 +91,27 @@ impl Lane {
             dropped: Vec::with_capacity(2 * ring_frames),
             overflowed: 0,
         }))
+    }
+
+    /// Receives up to `limit` frames, and answers how many it took off the wire: without a buffer one is lost.
+    #[inline]
+    fn copy_to<const OFFLOADS: bool>(
+        &mut self,
+        pool: &mut Pool,
+        out: &mut Vec<Mbuf>,
+        limit: usize,
+    ) -> usize {
+        let before = out.len();
+        let mut taken = 0;
+        for frame in &self.frames[self.received..] {
+            if out.len() - before == limit {
+                break;
+            }
+            taken += 1;
+            out.extend(copy::<OFFLOADS>(frame, pool));
+        }
+        self.received += taken;
+        taken
     }
 
     /// Frames that wait to be received.
@@ -140,13 +164,16 @@ impl LoopbackNic {
     }
 }
 
-/// A copy of `frame` in a buffer of the receiver.
-fn copy(frame: &TxFrame, pool: &mut Pool) -> Option<Mbuf> {
+/// A copy of `frame` in a buffer of the receiver; `OFFLOADS`: its checksum may be partial.
+fn copy<const OFFLOADS: bool>(frame: &TxFrame, pool: &mut Pool) -> Option<Mbuf> {
     let mut mbuf = pool.alloc().ok()?;
     // Received frames start where a device would put them. `transmit` refused what does not fit.
     if mbuf.reset(RX_HEADROOM).and_then(|()| mbuf.append(frame.bytes())).is_err() {
         pool.free(mbuf);
         return None;
+    }
+    if OFFLOADS {
+        complete_checksum(frame.partial_checksum(), mbuf.bytes_mut());
     }
     Some(mbuf)
 }
@@ -159,17 +186,11 @@ impl Nic for LoopbackNic {
         out: &mut Vec<Mbuf>,
         limit: usize,
     ) -> usize {
-        let mut lane = self.incoming.borrow_mut();
         let before = out.len();
-        let mut taken = 0;
-        for frame in &lane.frames[lane.received..] {
-            if out.len() - before == limit {
-                break;
-            }
-            taken += 1;
-            out.extend(copy(frame, pool));
-        }
-        lane.received += taken;
+        let taken = match self.config.tx_checksum_offload {
+            false => self.incoming.borrow_mut().copy_to::<false>(pool, out, limit),
+            true => self.incoming.borrow_mut().copy_to::<true>(pool, out, limit),
+        };
         let received = &out[before..];
         self.stats.rx_no_buffer += (taken - received.len()) as u64;
         self.stats.rx_frames += received.len() as u64;
@@ -232,6 +253,7 @@ impl Nic for LoopbackNic {
             mac: self.mac,
             max_frame_bytes: self.config.max_frame_bytes,
             rx_checksums_verified: self.config.rx_checksums_verified,
+            tx_checksum_offload: self.config.tx_checksum_offload,
             tx_ring_frames: self.config.ring_frames,
         }
     }
@@ -251,8 +273,10 @@ impl Nic for LoopbackNic {
 
 #[cfg(test)]
 mod tests {
+    use core::num::NonZero;
+
     use super::*;
-    use mem::Region;
+    use mem::{PartialChecksum, Region};
 
     fn frame(pool: &mut Pool, tag: u8, len: usize) -> TxFrame {
         let mut mbuf = pool.alloc().expect("a chunk");
@@ -333,5 +357,51 @@ mod tests {
         out.drain(..).for_each(|mbuf| there.free(mbuf));
         assert_eq!(near.reclaim(&mut here), 3);
         assert_eq!(here.available(), 256);
+    }
+
+    /// Whether the far end gets it as it is, copied by a relay, or held back and doubled by a bad network.
+    #[test]
+    fn partial_checksums_are_completed_on_every_way() {
+        use crate::QueueSet;
+        use crate::fault::{FaultNic, Faults};
+
+        let config = LoopbackConfig { tx_checksum_offload: true, ..LoopbackConfig::default() };
+        let partial = PartialChecksum { start: 2, offset: NonZero::new(2).expect("not zero") };
+        let frame = |pool: &mut Pool| {
+            let mut mbuf = pool.alloc().expect("a chunk");
+            mbuf.append(&[9, 9, 0x01, 0x02, 0x12, 0x34, 0x05]).expect("fits");
+            mbuf.into_tx().with_partial_checksum(Some(partial))
+        };
+        let region = Region::heap(512);
+        let [mut here, mut there] = [(); 2].map(|()| Pool::new(&region, 256));
+        let arrives = |far: &mut LoopbackNic, there: &mut Pool, count| {
+            let mut out = Vec::new();
+            assert_eq!(far.receive(Instant::ZERO, there, &mut out, 64), count);
+            for mbuf in out {
+                assert_eq!(mbuf.bytes(), [9, 9, 0x01, 0x02, 0xe7, 0xc9, 0x05]);
+                there.free(mbuf);
+            }
+        };
+
+        let (near, mut far) = pair(config);
+        assert!(near.capabilities().tx_checksum_offload);
+        let mut sets = QueueSet::deal(vec![near], 2).expect("a queue");
+        for sender in [1, 0] {
+            let mut frames = vec![frame(&mut here)];
+            assert_eq!(sets[sender].transmit(Instant::ZERO, &mut here, &mut frames), 1);
+        }
+        arrives(&mut far, &mut there, 2);
+        sets.into_iter().rev().for_each(|set| _ = set.close(&mut here));
+
+        let (near, mut far) = pair(config);
+        let doubles = Faults { duplicate: 1.0, ..Faults::perfect() };
+        let mut faulty = FaultNic::new(near, 1, Faults::perfect(), doubles).expect("sound");
+        assert!(faulty.capabilities().tx_checksum_offload);
+        let mut frames = vec![frame(&mut here)];
+        assert_eq!(faulty.transmit(Instant::ZERO, &mut here, &mut frames), 1);
+        arrives(&mut far, &mut there, 2);
+        faulty.close(&mut here);
+        far.close(&mut there);
+        assert_eq!(here.available() + there.available(), 512);
     }
 }

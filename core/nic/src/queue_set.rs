@@ -32,7 +32,7 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use rustix::event::epoll;
 
 use crate::unsafe_relayed_frames::RelayedFrames;
-use crate::{Armed, Capabilities, Closed, Nic, NicStats};
+use crate::{Armed, Capabilities, Closed, Nic, NicStats, complete_checksum};
 
 /// Frames in the ring from a thread without a queue to its relay.
 const RING_FRAMES: usize = 1024;
@@ -303,6 +303,8 @@ impl ToRelay {
                     continue;
                 };
                 let fits = copy.append(frame.bytes()).is_ok();
+                // The relay sends the copy, of which its device knows nothing.
+                complete_checksum(frame.partial_checksum(), copy.bytes_mut());
                 let pushed = if fits { self.ring.push(copy).map_err(full) } else { Err(copy) };
                 match pushed {
                     Ok(()) => {

@@ -280,6 +280,7 @@ impl Nic for ShmNic {
             mac: self.config.mac,
             max_frame_bytes: MAX_FRAME_BYTES.min(1514),
             rx_checksums_verified: self.config.rx_checksums_verified,
+            tx_checksum_offload: false,
             tx_ring_frames: self.config.slots as usize,
         }
     }

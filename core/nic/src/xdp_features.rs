@@ -43,6 +43,7 @@ const GET_DEVICE: u8 = 1;
 const INDEX: u16 = 1;
 const XDP_FEATURES: u16 = 3;
 const XDP_ZC_MAX_SEGS: u16 = 4;
+const XSK_FEATURES: u16 = 6;
 
 /// What a device's driver declares (`enum netdev_xdp_act`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -57,6 +58,9 @@ pub struct XdpFeatures {
     pub multi_buffer: bool,
     /// Buffers that a frame has in zero-copy mode at most; reported by Linux 6.6 and later, of drivers with that mode.
     pub zero_copy_multi_buffer: Option<u32>,
+    /// In zero-copy mode the device completes checksums of frames whose transmit metadata asks for it (`tx-checksum` of
+    /// `enum netdev_xsk_flags`, Linux 6.8).
+    pub tx_checksum: bool,
 }
 
 impl XdpFeatures {
@@ -75,12 +79,15 @@ impl XdpFeatures {
 
     fn read(message: &[u8]) -> io::Result<Self> {
         let mut bits = None;
-        let mut zero_copy_multi_buffer = None;
+        let (mut zero_copy_multi_buffer, mut socket_bits) = (None, 0u64);
         for (kind, value) in attributes(payload(message)?) {
             match kind {
                 XDP_FEATURES => bits = value.try_into().map(u64::from_ne_bytes).ok(),
                 XDP_ZC_MAX_SEGS => {
                     zero_copy_multi_buffer = value.try_into().map(u32::from_ne_bytes).ok();
+                }
+                XSK_FEATURES => {
+                    socket_bits = value.try_into().map(u64::from_ne_bytes).unwrap_or_default();
                 }
                 _ => {}
             }
@@ -93,6 +100,7 @@ impl XdpFeatures {
             zero_copy: has(3),
             multi_buffer: has(5),
             zero_copy_multi_buffer,
+            tx_checksum: socket_bits >> 1 & 1 == 1,
         })
     }
 }
@@ -187,6 +195,7 @@ mod tests {
             zero_copy: true,
             multi_buffer: true,
             zero_copy_multi_buffer: Some(1),
+            tx_checksum: false,
         };
         assert_eq!(XdpFeatures::read(&VIRTIO_NET).expect("sound"), declared);
         for len in 0..VIRTIO_NET.len() {
@@ -194,6 +203,18 @@ mod tests {
         }
         let absent = XdpFeatures::read(&ABSENT).expect_err("an error");
         assert_eq!(absent.raw_os_error(), Some(libc::ENODEV));
+    }
+
+    #[cfg(target_endian = "little")]
+    #[test]
+    fn a_driver_that_completes_checksums_is_known_by_its_bit() {
+        const SOCKET_BITS: usize = 56;
+        assert_eq!(VIRTIO_NET[SOCKET_BITS - 4..SOCKET_BITS], [12, 0, 6, 0]);
+        for (bits, completes) in [(1, false), (2, true), (3, true), (4, false)] {
+            let mut reply = VIRTIO_NET;
+            reply[SOCKET_BITS] = bits;
+            assert_eq!(XdpFeatures::read(&reply).expect("sound").tx_checksum, completes, "{bits}");
+        }
     }
 
     #[cfg(target_endian = "little")]

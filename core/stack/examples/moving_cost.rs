@@ -8,6 +8,7 @@
 const WANDERS: bool = false;
 /// Whether both ends speak IPv6.
 const V6: bool = false;
+const OFFLOADS: bool = false;
 
 #[path = "../tests/dialogues/support/mod.rs"]
 #[allow(dead_code, unused_imports, reason = "the dialogues use more of it")]

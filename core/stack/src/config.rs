@@ -77,6 +77,9 @@ pub struct StackConfig {
     pub fin_wait: Duration,
     /// Received checksums need not be verified: the device has done it.
     pub rx_checksums_verified: bool,
+    /// The device completes the checksums of TCP segments with payload, which are sent with
+    /// [partial ones](mem::PartialChecksum): no sum of a payload is needed.
+    pub tx_checksum_offload: bool,
     /// Resets that answer segments of no connection, per second and core, to the peers of one of 256 classes; as many ICMP
     /// errors and as many ICMP echoes (RFC 1812 §4.3.2.8), and as many messages that a segment was too big are looked at. A
     /// secret hash classes the peers.
@@ -164,6 +167,7 @@ impl StackConfig {
             max_closed: 1 << 16,
             fin_wait: Duration::from_secs(60),
             rx_checksums_verified: false,
+            tx_checksum_offload: false,
             answers_per_second: 1000,
             rss_key: None,
             policy: NetworkPolicy::default(),

@@ -56,7 +56,11 @@ pub(crate) fn run(
             {
                 (given_back, rest) = (*bytes, after);
             }
-            let is_settled = predicted::reply(place, conn, cold, (mbuf, sum), given_back, ctx);
+            let payload = (mbuf, sum);
+            let is_settled = match ctx.shared.config.tx_checksum_offload {
+                false => predicted::reply::<false>(place, conn, cold, payload, given_back, ctx),
+                true => predicted::reply::<true>(place, conn, cold, payload, given_back, ctx),
+            };
             // An application that answers in the order of its events has its buffers settled on
             // the way, with the connection at hand.
             if is_settled

@@ -144,6 +144,22 @@ pub fn copy_and_sum(src: &[u8], dst: &mut [u8]) -> Sum {
     Sum(acc)
 }
 
+/// Completes a transport checksum as a device with checksum offload does: the field at `offset` bytes behind `start` holds
+/// the folded sum of the pseudo-header, and gets the checksum over that and all bytes from `start` on. A checksum of zero
+/// is stored as its complement, which means the same to TCP and is what UDP wants (RFC 768).
+///
+/// Where the field lies outside the frame, nothing is changed.
+pub fn complete_checksum(frame: &mut [u8], start: usize, offset: usize) {
+    let Some(bytes) = frame.get_mut(start..) else { return };
+    let checksum = match Sum::of(bytes).finish() {
+        0 => u16::MAX,
+        checksum => checksum,
+    };
+    if let Some(field) = bytes.get_mut(offset..).and_then(<[u8]>::first_chunk_mut) {
+        *field = checksum.to_be_bytes();
+    }
+}
+
 /// The checksum after one 16-bit field changed from `old` to `new` (RFC 1624 §3, equation 3).
 #[inline]
 pub const fn update_u16(checksum: u16, old: u16, new: u16) -> u16 {

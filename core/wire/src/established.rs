@@ -444,8 +444,9 @@ pub struct EstablishedFields {
     /// Bytes of payload behind the headers: at most [`Ipv4Repr::MAX_PAYLOAD_LEN`](crate::Ipv4Repr::MAX_PAYLOAD_LEN)
     /// less 32.
     pub payload_len: usize,
-    /// Their sum.
-    pub payload_sum: Sum,
+    /// Their sum; `None`: the device completes the checksum ([`complete_checksum`](crate::complete_checksum)), and its
+    /// field gets the sum of the pseudo-header.
+    pub payload_sum: Option<Sum>,
 }
 
 /// What the frames of one moment to one peer have in common.
@@ -458,11 +459,15 @@ pub struct EstablishedTemplate {
     /// pseudo-header. Each is below 2^37, so that a frame's own fields are added without looking after carries.
     ip_words: u64,
     tcp_words: u64,
+    /// What the timestamp option adds to `tcp_words`.
+    stamp_words: u64,
 }
 
 impl EstablishedTemplate {
     /// Bytes in front of a payload that [`write`](Self::write) fills; the headers are the last of them.
     pub const ROOM: usize = 96;
+    /// Bytes of the TCP header, the last of those.
+    pub const TCP_LEN: usize = TCP_LEN;
     const TCP_AT: usize = Self::ROOM - TCP_LEN;
     const V4_AT: usize = Self::ROOM - size_of::<Raw4>();
     const V6_AT: usize = Self::ROOM - size_of::<Raw6>();
@@ -488,8 +493,14 @@ impl EstablishedTemplate {
             value: value.to_be_bytes(),
             echo: [0; 4],
         };
-        let tcp_words = u64::from(ALIGNED_TIMESTAMP.to_be()) + u64::from(value.to_be());
-        let mut template = Self { bytes: [0; Self::ROOM], is_v4: false, ip_words: 0, tcp_words };
+        let stamp_words = u64::from(ALIGNED_TIMESTAMP.to_be()) + u64::from(value.to_be());
+        let mut template = Self {
+            bytes: [0; Self::ROOM],
+            is_v4: false,
+            ip_words: 0,
+            tcp_words: stamp_words,
+            stamp_words,
+        };
         let macs = (dst_mac.0, src_mac.0);
         match (src.v4(), dst.v4()) {
             (Some(src), Some(dst)) => template.fill_v4(macs, (src, dst), (ttl, dscp_ecn), tcp),
@@ -571,7 +582,8 @@ impl EstablishedTemplate {
         }
     }
 
-    /// Writes all headers, checksums included, to the end of `out`. Answers how many bytes they are.
+    /// Writes all headers, checksums included, to the end of `out`. Answers how many bytes they are. The TCP header has
+    /// [`TCP_LEN`](Self::TCP_LEN) of them.
     #[inline(always)]
     pub fn write(&self, out: &mut [u8; Self::ROOM], fields: &EstablishedFields) -> usize {
         let segment_len = (TCP_LEN + fields.payload_len) as u16;
@@ -591,22 +603,27 @@ impl EstablishedTemplate {
         };
         // What is the peer's source is our destination: the halves change places.
         let ports = fields.flow.ports.rotate_left(16);
-        let words = self.tcp_words
-            + u64::from((u32::from(segment_len) + u32::from(TCP)).to_be())
-            + u64::from(ports)
-            + u64::from(fields.seq.0.to_be())
-            + u64::from(fields.ack.0.to_be())
-            + u64::from(u16::from_ne_bytes([DATA_OFFSET, fields.flags.0]))
-            + u64::from(fields.window.to_be())
-            + u64::from(fields.echo.to_be());
-        let sum = fields.payload_sum.add(Sum::from_words(words));
+        let words = self.tcp_words + u64::from((u32::from(segment_len) + u32::from(TCP)).to_be());
+        let checksum = match fields.payload_sum {
+            None => fold(words - self.stamp_words),
+            Some(payload_sum) => {
+                let words = words
+                    + u64::from(ports)
+                    + u64::from(fields.seq.0.to_be())
+                    + u64::from(fields.ack.0.to_be())
+                    + u64::from(u16::from_ne_bytes([DATA_OFFSET, fields.flags.0]))
+                    + u64::from(fields.window.to_be())
+                    + u64::from(fields.echo.to_be());
+                payload_sum.add(Sum::from_words(words)).finish().to_be()
+            }
+        };
         let Ok(raw) = RawTcp::mut_from_bytes(&mut out[Self::TCP_AT..]) else { return 0 };
         raw.ports = ports.to_ne_bytes();
         raw.seq = fields.seq.0.into();
         raw.ack = fields.ack.0.into();
         raw.flags = fields.flags.0;
         raw.window = fields.window.into();
-        raw.checksum = sum.finish().to_be_bytes();
+        raw.checksum = checksum.to_ne_bytes();
         raw.echo = fields.echo.to_be_bytes();
         headers_len
     }

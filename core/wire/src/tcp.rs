@@ -363,6 +363,8 @@ pub struct TcpRepr {
 impl TcpRepr {
     /// Bytes of a header without options.
     pub const HEADER_LEN: usize = size_of::<Raw>();
+    /// Where the checksum lies in a header, in bytes.
+    pub const CHECKSUM_AT: usize = core::mem::offset_of!(Raw, checksum);
 
     /// The meaning of a received header, options read.
     pub fn from_view(view: &TcpView<'_>) -> Self {
@@ -418,6 +420,23 @@ impl TcpRepr {
             }
             None => self.emit_any(out, src, dst, payload_len, payload_sum),
         }
+    }
+
+    /// As [`emit`](Self::emit), for a device that completes the checksum ([`complete_checksum`](crate::complete_checksum)):
+    /// its field gets the sum of the pseudo-header.
+    pub fn emit_partial(
+        &self,
+        out: &mut [u8],
+        src: impl Into<Address>,
+        dst: impl Into<Address>,
+        payload_len: usize,
+    ) {
+        let (src, dst) = (src.into(), dst.into());
+        self.emit(out, src, dst, payload_len, Sum::ZERO);
+        let len = self.header_len() + payload_len;
+        // What is complemented once more is the sum itself.
+        let sum = !pseudo_header_sum(src, dst, Protocol::TCP, len).finish();
+        out[Self::CHECKSUM_AT..][..2].copy_from_slice(&sum.to_be_bytes());
     }
 
     /// Any options.

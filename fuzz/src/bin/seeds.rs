@@ -17,6 +17,8 @@ use wire::{Endpoint, IcmpRepr};
 
 /// Whether the stack's tests move all flow groups: these seeds are of one stack.
 const WANDERS: bool = false;
+const V6: bool = false;
+const OFFLOADS: bool = false;
 
 const ACK: u8 = 0x10;
 const FIN: u8 = 0x11;

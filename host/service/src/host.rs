@@ -162,7 +162,7 @@ impl Host {
     pub fn open(config: &RunConfig, lab: Option<&Lab>) -> anyhow::Result<Self> {
         let segment = Some(segment(config)?);
         let mut controls = controls(config);
-        let mut watch = None;
+        let (mut watch, mut tx_checksum_offload) = (None, false);
         let opened = OpenWire::open(config, lab)?;
         let (driver, cost) = opened.conditions();
         let (wire, mac, mtu) = match opened {
@@ -178,10 +178,12 @@ impl Host {
                     controls = controls.with_table(table)?;
                 }
                 let (mac, mtu) = (port.mac(), port.mtu);
+                tx_checksum_offload = port.opened.way.tx_checksum_offload;
                 (Wire::Port(Box::new(port)), mac, mtu)
             }
         };
-        let runtime = RuntimeConfig { segment, ..runtime(config, mac, mtu)? };
+        let mut runtime = RuntimeConfig { segment, ..runtime(config, mac, mtu)? };
+        runtime.stack.tx_checksum_offload = tx_checksum_offload;
         Ok(Self { driver, wire, cost, watch, runtime, controls: Arc::new(controls) })
     }
 

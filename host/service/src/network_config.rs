@@ -5,6 +5,7 @@
 //! interface = "eth0"
 //! address = "10.0.0.2/24"
 //! mode = "auto"     # or one that is demanded: zero-copy, copy, generic
+//! checksums = "auto" # or who completes those of sent segments: software, device
 //! ```
 
 use std::collections::BTreeMap;
@@ -34,6 +35,19 @@ pub enum ModeName {
     Copy,
     /// The kernel runs the XDP program on a socket buffer, then copies: on every interface.
     Generic,
+}
+
+/// `network.checksums`
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ChecksumsName {
+    /// The device where its driver declares that it can in zero-copy mode, else software.
+    #[default]
+    Auto,
+    /// The dataplane computes them.
+    Software,
+    /// The device completes those of TCP segments with payload, in copy mode the kernel where the device cannot.
+    Device,
 }
 
 /// A value, or a list of values.
@@ -97,6 +111,8 @@ pub struct NetworkConfig {
     pub dscp: u8,
     /// How frames travel between the interface and packet memory; [`ModeName::Auto`] where nothing is said.
     pub mode: ModeName,
+    /// Who completes the checksums of TCP segments that are sent.
+    pub checksums: ChecksumsName,
     /// Instead of lab and interface: a wire in shared memory, which another process of this machine
     /// joins at the socket of this path (`tailplane load --shm PATH`).
     pub shm: Option<std::path::PathBuf>,
@@ -114,6 +130,7 @@ impl Default for NetworkConfig {
             ttl: 64,
             dscp: 0,
             mode: ModeName::default(),
+            checksums: ChecksumsName::default(),
             shm: None,
         }
     }
@@ -220,6 +237,11 @@ impl NetworkConfig {
             if self.mode != ModeName::Auto {
                 bail!(
                     "cannot set network.mode: found network.shm, which is no interface; remove one"
+                );
+            }
+            if self.checksums == ChecksumsName::Device {
+                bail!(
+                    "cannot leave checksums to the device: found network.shm, which has none; remove network.checksums"
                 );
             }
         } else if self.interface.is_some() && self.address.as_slice().is_empty() {

@@ -42,7 +42,7 @@ use self::choice::{Ran, choose};
 pub use self::refusal::Refusal;
 pub use self::way::Way;
 use crate::lab::{Lab, Namespace, in_namespace};
-use crate::network_config::ModeName;
+use crate::network_config::{ChecksumsName, ModeName};
 use crate::steering::Steering;
 
 /// Queues of a port at most: their sockets go in one message to the process that drives them.
@@ -65,6 +65,8 @@ pub struct PortConfig {
     pub huge_pages: HugePages,
     /// How frames travel.
     pub mode: ModeName,
+    /// Who completes the checksums of what is sent.
+    pub checksums: ChecksumsName,
     /// Chunks that are lent to the kernel at most; `None`: what the driver thinks right.
     pub rx_buffers: Option<u32>,
 }
@@ -162,7 +164,8 @@ impl Attached {
         let pages = if region.is_huge() { "2 MB pages" } else { "4 KiB pages" };
         let chunk = way.chunk.get() >> 10;
         let several = if way.multi_buffer { " (several a frame)" } else { "" };
-        format!("af_xdp {way}, {}, {chunk} KiB chunks{several}, {pages}", device.driver)
+        let checksums = if way.tx_checksum_offload { ", checksums by the device" } else { "" };
+        format!("af_xdp {way}, {}, {chunk} KiB chunks{several}, {pages}{checksums}", device.driver)
     }
 
     /// What that costs, and why it is no better way: `65 MiB of packet memory; veth refuses zero-copy: ...`.
@@ -279,8 +282,11 @@ impl OpenPort {
         steer: impl FnOnce(&Device) -> Steering,
     ) -> anyhow::Result<Self> {
         let filter = XdpFilter { addresses: config.addresses.clone(), ..XdpFilter::default() };
-        let attached =
-            config.at_interface(|| Attached::to(&config.interface, &filter, config.mode, 0))?;
+        let attached = config.at_interface(|| {
+            let mut attached = Attached::to(&config.interface, &filter, config.mode, 0)?;
+            attached.way = attached.way.with_checksums(config.checksums, &attached.device)?;
+            Ok(attached)
+        })?;
         let steering = steer(&attached.device);
         let count = config.queues_of(&attached.device, &steering)?;
         config.at_interface(|| {

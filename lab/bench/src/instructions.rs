@@ -32,6 +32,8 @@ pub enum Workload {
     Echo,
     /// The same over IPv6.
     EchoIpv6,
+    /// The same with a device that completes the checksums of what is sent and verifies those of what is received.
+    EchoOffloads,
     /// `get` of a 19-byte key with a 2-byte value from the key-value service.
     KvGet,
 }
@@ -43,13 +45,14 @@ impl Workload {
             Self::RawEcho => "raw-echo",
             Self::Echo => "echo",
             Self::EchoIpv6 => "echo-ipv6",
+            Self::EchoOffloads => "echo-offloads",
             Self::KvGet => "kv-get",
         }
     }
 }
 
 /// The cases in the order of the table: what is served, B, and whether the server shows what it does.
-pub const CASES: [(Workload, u32, bool); 11] = [
+pub const CASES: [(Workload, u32, bool); 12] = [
     (Workload::RawEcho, 64, false),
     (Workload::RawEcho, 8, false),
     (Workload::RawEcho, 1, false),
@@ -60,6 +63,7 @@ pub const CASES: [(Workload, u32, bool); 11] = [
     (Workload::Echo, 1, false),
     (Workload::Echo, 1, true),
     (Workload::EchoIpv6, 64, false),
+    (Workload::EchoOffloads, 64, false),
     (Workload::KvGet, 64, false),
 ];
 

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 use clock::{Duration, Instant};
 use mem::{Mbuf, Pool, RX_HEADROOM, TxFrame};
-use nic::{Armed, Capabilities, Closed, Nic, NicStats};
+use nic::{Armed, Capabilities, Closed, Nic, NicStats, complete_checksum};
 
 use crate::dice::Dice;
 use crate::network::SharedNetwork;
@@ -22,6 +22,8 @@ pub struct VirtualNic {
     config: PortConfig,
     /// Frames with the device, and until when.
     sending: VecDeque<(Instant, TxFrame)>,
+    /// A frame as it leaves.
+    completed: Vec<u8>,
     /// The last moment that the driver was told.
     now: Instant,
     dice: Dice,
@@ -39,6 +41,8 @@ pub struct PortConfig {
     pub longest_read: Duration,
     /// Nothing damages a frame: checksums count as verified.
     pub rx_checksums_verified: bool,
+    /// The device completes partial checksums.
+    pub tx_checksum_offload: bool,
 }
 
 impl VirtualNic {
@@ -57,6 +61,7 @@ impl VirtualNic {
             queue,
             config,
             sending: VecDeque::new(),
+            completed: Vec::new(),
             now: Instant::ZERO,
             dice,
             stats: NicStats::default(),
@@ -111,7 +116,10 @@ impl Nic for VirtualNic {
             }
             self.stats.tx_frames += 1;
             self.stats.tx_bytes += frame.len() as u64;
-            network.send_through(now, self.port, self.queue, frame.bytes());
+            self.completed.clear();
+            self.completed.extend_from_slice(frame.bytes());
+            complete_checksum(frame.partial_checksum(), &mut self.completed);
+            network.send_through(now, self.port, self.queue, &self.completed);
             if self.config.longest_read.is_zero() {
                 pool.complete(frame);
                 continue;
@@ -153,6 +161,7 @@ impl Nic for VirtualNic {
             mac: self.network.borrow().port(self.port),
             max_frame_bytes: self.config.max_frame_bytes,
             rx_checksums_verified: self.config.rx_checksums_verified,
+            tx_checksum_offload: self.config.tx_checksum_offload,
             tx_ring_frames: self.config.ring_frames,
         }
     }

@@ -169,6 +169,7 @@ impl Adopted {
             queue: settings.queue,
             rx_buffers: passed.rx_buffers,
             assume_rx_checksums: false,
+            tx_checksum_offload: false,
             is_sole_owner: true,
         };
         Ok(Self { config, mapped: XdpSocket::adopt(socket, &region, facts)? })

@@ -29,6 +29,8 @@ pub struct AdoptedQueue {
     pub rx_buffers: u32,
     /// Report received checksums as verified.
     pub assume_rx_checksums: bool,
+    /// Its memory was registered with transmit metadata: see [`AfXdpConfig`](super::AfXdpConfig).
+    pub tx_checksum_offload: bool,
     /// Nobody else holds the socket any more when its driver is [closed](crate::Nic::close): closing ends the
     /// kernel's use of packet memory then, and what it held comes back.
     pub is_sole_owner: bool,
@@ -71,6 +73,7 @@ impl XdpSocket {
             shares: queue.queue > 0,
             rx_buffers: queue.rx_buffers.clamp(1, fill),
             assume_rx_checksums: queue.assume_rx_checksums,
+            tx_checksum_offload: queue.tx_checksum_offload,
             adopted: !queue.is_sole_owner,
         };
         socket.map()
@@ -119,6 +122,7 @@ mod tests {
             queue: 0,
             rx_buffers: 64,
             assume_rx_checksums: false,
+            tx_checksum_offload: false,
             is_sole_owner: false,
         };
         let region = Region::heap(4);

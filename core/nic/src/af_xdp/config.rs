@@ -44,6 +44,10 @@ pub struct AfXdpConfig {
     /// Report received checksums as verified. Set it only where the device verifies and drops; on
     /// virtual interfaces a local sender leaves them half done.
     pub assume_rx_checksums: bool,
+    /// Have the device complete partial checksums, by transmit metadata (Linux 6.11). In copy mode the kernel honours it for
+    /// every device; in zero-copy mode only for one whose driver
+    /// [declares it](crate::xdp_features::XdpFeatures::tx_checksum).
+    pub tx_checksum_offload: bool,
 }
 
 impl AfXdpConfig {
@@ -58,6 +62,7 @@ impl AfXdpConfig {
             rx_buffers: 4096,
             multi_buffer: false,
             assume_rx_checksums: false,
+            tx_checksum_offload: false,
         }
     }
 
@@ -186,6 +191,15 @@ pub enum AfXdpError {
     Memory {
         /// Bytes of the region.
         bytes: usize,
+        /// What the kernel said.
+        source: io::Error,
+    },
+    /// The kernel knows no transmit metadata, by which a device is asked to complete checksums.
+    #[error(
+        "cannot register packet memory with transmit metadata: found {source}; boot Linux 6.11 or newer, or leave checksums \
+         to software"
+    )]
+    NoTxMetadata {
         /// What the kernel said.
         source: io::Error,
     },

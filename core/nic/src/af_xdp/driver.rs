@@ -6,7 +6,7 @@
 use std::os::fd::{AsFd, BorrowedFd};
 
 use clock::Instant;
-use mem::{Mbuf, Pool, RX_HEADROOM, TxFrame};
+use mem::{Mbuf, PartialChecksum, Pool, RX_HEADROOM, TX_METADATA, TxFrame};
 use rustix::io::Errno;
 use rustix::net::sockopt::xdp_statistics;
 use rustix::net::xdp::{XdpDesc, XdpDescOptions, XdpRingFlags};
@@ -205,6 +205,21 @@ impl AfXdp {
     }
 }
 
+/// `XDP_TX_METADATA`: metadata lies before the frame (`linux/if_xdp.h`).
+const TX_METADATA_OPTION: XdpDescOptions = XdpDescOptions::from_bits_retain(1 << 1);
+
+/// `struct xsk_tx_metadata` that asks the device to complete a checksum: flags (`XDP_TXMD_FLAGS_CHECKSUM`), where to start,
+/// where to store from there; a launch time, which is not asked for.
+#[inline(always)]
+fn checksum_request(partial: PartialChecksum) -> [u8; TX_METADATA] {
+    const CHECKSUM: u64 = 1 << 1;
+    let mut request = [0; TX_METADATA];
+    request[..8].copy_from_slice(&CHECKSUM.to_ne_bytes());
+    request[8..10].copy_from_slice(&partial.start.to_ne_bytes());
+    request[10..12].copy_from_slice(&partial.offset.get().to_ne_bytes());
+    request
+}
+
 /// All entries that wait for us.
 fn drain<T: crate::unsafe_ring::Entry>(ring: &mut Consumer<T, MappedRing<T>>) -> Vec<T> {
     ring.peek(u32::MAX);
@@ -266,10 +281,14 @@ impl Nic for AfXdp {
             let mut submitted = 0;
             let reserved = self.tx.reserve(want) as usize;
             taken = reserved.min(frames.len());
-            for frame in frames.drain(..taken) {
+            for mut frame in frames.drain(..taken) {
+                let mut options = XdpDescOptions::empty();
+                if let Some(partial) = frame.partial_checksum() {
+                    frame.write_metadata(checksum_request(partial));
+                    options = TX_METADATA_OPTION;
+                }
                 match pool.post(frame) {
                     Ok((addr, len)) => {
-                        let options = XdpDescOptions::empty();
                         // Reserved above, so there is room. A chunk's length fits a u32.
                         self.tx.push(XdpDesc { addr, len: len as u32, options });
                         self.stats.tx_bytes += len as u64;
@@ -366,6 +385,7 @@ impl Nic for AfXdp {
             mac: self.socket.link.mac,
             max_frame_bytes: frame.min(self.socket.region.chunk_bytes().max_frame()),
             rx_checksums_verified: self.socket.assume_rx_checksums,
+            tx_checksum_offload: self.socket.tx_checksum_offload,
             tx_ring_frames: self.socket.sizes.tx as usize,
         }
     }

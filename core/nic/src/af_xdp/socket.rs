@@ -11,7 +11,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use mem::{CHUNK_HEADER, ChunkBytes, HugePages, Region};
+use mem::{CHUNK_HEADER, ChunkBytes, HugePages, Region, TX_METADATA};
 use rustix::io::Errno;
 use rustix::net::sockopt::{
     set_xdp_rx_ring_size, set_xdp_tx_ring_size, set_xdp_umem_completion_ring_size,
@@ -27,6 +27,9 @@ use super::config::{AfXdpConfig, AfXdpError, BindMode, MIN_RING_FRAMES};
 use super::unsafe_map::{Kind, MappedRing, map};
 use crate::unsafe_interface::Interface;
 use crate::unsafe_ring::{Consumer, Producer};
+
+/// `XDP_UMEM_TX_METADATA_LEN`: `tx_metadata_len` holds (`linux/if_xdp.h`).
+const TX_METADATA_LEN: XdpUmemRegFlags = XdpUmemRegFlags::from_bits_retain(1 << 2);
 
 /// Entries of each ring.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +55,8 @@ pub struct XdpSocket {
     pub(super) shares: bool,
     pub(super) rx_buffers: u32,
     pub(super) assume_rx_checksums: bool,
+    /// Packet memory was registered with transmit metadata.
+    pub(super) tx_checksum_offload: bool,
     /// Another process opened it, and may hold it still when we close it.
     pub(super) adopted: bool,
 }
@@ -64,7 +69,7 @@ impl XdpSocket {
     pub fn create(config: &AfXdpConfig, region: &Arc<Region>) -> Result<Self, AfXdpError> {
         let socket = Self::make(config, region, false)?;
         let bytes = region.len_bytes();
-        let registration = XdpUmemReg {
+        let mut registration = XdpUmemReg {
             addr: region.base().as_ptr() as u64,
             len: bytes as u64,
             chunk_size: region.chunk_bytes().get() as u32,
@@ -72,8 +77,17 @@ impl XdpSocket {
             flags: XdpUmemRegFlags::empty(),
             tx_metadata_len: 0,
         };
-        set_xdp_umem_reg(&socket.fd, registration)
-            .map_err(|errno| AfXdpError::Memory { bytes, source: errno.into() })?;
+        if config.tx_checksum_offload {
+            registration.flags = TX_METADATA_LEN;
+            registration.tx_metadata_len = TX_METADATA as u32;
+        }
+        let is_refused = |errno| match errno {
+            Errno::INVAL if config.tx_checksum_offload => {
+                AfXdpError::NoTxMetadata { source: errno.into() }
+            }
+            _ => AfXdpError::Memory { bytes, source: errno.into() },
+        };
+        set_xdp_umem_reg(&socket.fd, registration).map_err(is_refused)?;
         Ok(socket)
     }
 
@@ -113,6 +127,7 @@ impl XdpSocket {
             shares,
             rx_buffers: config.rx_buffers,
             assume_rx_checksums: config.assume_rx_checksums,
+            tx_checksum_offload: config.tx_checksum_offload,
             adopted: false,
         })
     }
@@ -209,6 +224,14 @@ impl XdpSocket {
     /// # Errors
     /// [`AfXdpError::NoZeroCopy`]; or why a socket could not be bound at all.
     pub fn try_bind(wanted: &AfXdpConfig, size: ChunkBytes) -> Result<(), AfXdpError> {
+        Self::try_create(wanted, size)?.bind()
+    }
+
+    /// Makes a socket on small packet memory of its own, to see what the kernel takes.
+    ///
+    /// # Errors
+    /// As [`create`](Self::create).
+    pub fn try_create(wanted: &AfXdpConfig, size: ChunkBytes) -> Result<Self, AfXdpError> {
         /// As many chunks as the rings that are tried have entries.
         const CHUNKS: usize = MIN_RING_FRAMES as usize;
         let region =
@@ -222,7 +245,7 @@ impl XdpSocket {
             rx_buffers: MIN_RING_FRAMES,
             ..wanted.clone()
         };
-        Self::create(&config, &region)?.bind()
+        Self::create(&config, &region)
     }
 
     /// The socket: to be put into an XDP program's map, or passed to another process. While another
@@ -397,6 +420,7 @@ mod tests {
             shares: false,
             rx_buffers: 64,
             assume_rx_checksums: false,
+            tx_checksum_offload: false,
             adopted: false,
         };
         for errno in [Errno::OPNOTSUPP, Errno::INVAL] {

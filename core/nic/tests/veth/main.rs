@@ -1,6 +1,7 @@
 //! The AF_XDP driver and its XDP program on a veth pair between two network namespaces of the test's
 //! own. Needs root; prints why where it cannot run.
 
+mod checksums;
 mod ipv6;
 mod rig;
 mod steering;
@@ -326,6 +327,7 @@ fn a_passed_socket_is_adopted_and_driven() {
                 queue: 0,
                 rx_buffers: 512,
                 assume_rx_checksums: false,
+                tx_checksum_offload: false,
                 is_sole_owner: false,
             };
             let duplicate = fd.try_clone().expect("a duplicate");

@@ -1,6 +1,8 @@
 //! Sending: segments with headers written in place, acknowledgments, window updates.
 
-use mem::{Mbuf, Retained, TxMeta};
+use core::num::NonZero;
+
+use mem::{Mbuf, PartialChecksum, Retained, TxMeta};
 use wire::ipv4::ECN_NOT_ECT;
 use wire::{
     MAX_OPTIONS_LEN, MacAddr, Protocol, SackBlocks, SeqNumber, Sum, TcpFlags, TcpOptions, TcpRepr,
@@ -25,7 +27,8 @@ struct Segment {
     seq: SeqNumber,
     flags: TcpFlags,
     payload_len: usize,
-    payload_sum: Sum,
+    /// `None`: the device completes the checksum.
+    payload_sum: Option<Sum>,
     options: TcpOptions,
     window: u16,
     /// The packet's codepoint (RFC 3168 §5).
@@ -45,7 +48,7 @@ fn write_headers(
     let len = tcp.len() + segment.payload_len;
     emit_link_and_ip(link_and_ip, to, pair, transport, len, shared);
     let has_ack = segment.flags.contains(TcpFlags::ACK);
-    TcpRepr {
+    let repr = TcpRepr {
         src_port: conn.flow.local_port(),
         dst_port: conn.flow.remote_port(),
         seq: segment.seq,
@@ -53,8 +56,28 @@ fn write_headers(
         flags: segment.flags,
         window: segment.window,
         options: segment.options,
+    };
+    match segment.payload_sum {
+        Some(sum) => repr.emit(tcp, pair.local, pair.remote, segment.payload_len, sum),
+        None => repr.emit_partial(tcp, pair.local, pair.remote, segment.payload_len),
     }
-    .emit(tcp, pair.local, pair.remote, segment.payload_len, segment.payload_sum);
+}
+
+/// The checksum of a segment whose TCP header starts `at` bytes into the frame, left to the device.
+#[inline(always)]
+pub(crate) fn partial_checksum(at: usize) -> PartialChecksum {
+    const OFFSET: NonZero<u16> = match NonZero::new(TcpRepr::CHECKSUM_AT as u16) {
+        Some(offset) => offset,
+        None => NonZero::<u16>::MIN,
+    };
+    PartialChecksum { start: at as u16, offset: OFFSET }
+}
+
+/// Whether the device completes the checksum of a segment with so many bytes of payload. Without any there is nothing
+/// to gain.
+#[inline(always)]
+fn is_offloaded(payload_len: usize, ctx: &Context<'_>) -> bool {
+    ctx.shared.config.tx_checksum_offload && payload_len > 0
 }
 
 /// Options of a segment with these flags, and the window field (never scaled on a SYN).
@@ -184,8 +207,9 @@ pub(crate) fn transmit(
         flags = flags.union(TcpFlags::ACK);
     }
     let (flags, ecn) = ecn::stamp(conn, flags, &meta);
-    let payload_sum = Sum::from_bits(meta.payload_sum);
     let (seq, payload_len) = (SeqNumber(meta.seq), retained.payload().len());
+    let is_offloaded = is_offloaded(payload_len, ctx);
+    let payload_sum = (!is_offloaded).then_some(Sum::from_bits(meta.payload_sum));
     let link = ctx.resolve_for(conn);
     let (options, window) = options_and_window(conn, cold, flags, payload_len, ctx);
     // What there was no room for goes with an acknowledgment of its own.
@@ -193,14 +217,16 @@ pub(crate) fn transmit(
         conn.flags.has(Flags::ACK_NOW) && tells_blocks(conn) && options.sack_blocks.is_empty();
     let segment = Segment { seq, flags, payload_len, payload_sum, options, window, ecn };
     let pair = ctx.addresses(conn.flow.pair());
-    let headers = link_and_ip_len(pair.remote) + TcpRepr::HEADER_LEN + segment.options.len();
+    let tcp_at = link_and_ip_len(pair.remote);
+    let headers = tcp_at + TcpRepr::HEADER_LEN + segment.options.len();
     match link {
         Some(mac) if !retained.is_in_nic() => {
             let shared = ctx.shared;
             let write =
                 |out: &mut [u8], _: &[u8]| write_headers(out, conn, &segment, shared, (mac, pair));
             let frame = retained.transmit(headers, write).map_err(|mem::NoRoom| mem::Exhausted)?;
-            ctx.out.frames.push(frame);
+            let partial = is_offloaded.then(|| partial_checksum(tcp_at));
+            ctx.out.frames.push(frame.with_partial_checksum(partial));
         }
         Some(mac) => {
             let copy = copy_for_transmission(conn, retained, &segment, headers, (mac, pair), ctx)?;
@@ -236,7 +262,8 @@ pub(crate) fn transmit(
     Ok(())
 }
 
-/// The whole frame in a buffer of its own, where the segment's cannot be used.
+/// The whole frame in a buffer of its own, where the segment's cannot be used: with a complete checksum, as it may have to
+/// wait for a link address.
 #[cold]
 fn copy_for_transmission(
     conn: &Conn,
@@ -252,6 +279,8 @@ fn copy_for_transmission(
         ctx.pool.free(mbuf);
         return Err(mem::Exhausted);
     }
+    let payload_sum = segment.payload_sum.or_else(|| Some(Sum::of(retained.payload())));
+    let segment = &Segment { payload_sum, ..*segment };
     write_headers(&mut mbuf.bytes_mut()[..headers], conn, segment, ctx.shared, to);
     ctx.stats.tx_payload_copies += !retained.payload().is_empty() as u64;
     Ok(mbuf)
@@ -308,7 +337,7 @@ pub(crate) fn send_bare(
     let mut mbuf = ctx.alloc_frame()?;
     let (options, window) = options_and_window(conn, cold, flags, 0, ctx);
     let flags = flags.union(ecn::echo(conn));
-    let (payload_sum, ecn) = (Sum::ZERO, ECN_NOT_ECT);
+    let (payload_sum, ecn) = (Some(Sum::ZERO), ECN_NOT_ECT);
     let segment = Segment { seq, flags, payload_len: 0, payload_sum, options, window, ecn };
     let headers = link_and_ip_len(pair.remote) + TcpRepr::HEADER_LEN + segment.options.len();
     let Ok(out) = mbuf.prepend(headers) else {

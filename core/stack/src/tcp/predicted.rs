@@ -10,7 +10,7 @@
 
 use mem::{Mbuf, TxMeta, Want};
 use wire::established::Version;
-use wire::{EstablishedFields, Sum, TcpFlags};
+use wire::{EstablishedFields, EstablishedTemplate, Sum, TcpFlags};
 
 use super::conn::{Cold, Conn, Flags, MAX_LISTED, Place, State};
 use super::fields::Segment;
@@ -41,6 +41,9 @@ const HINDERS: Flags = Flags::UNSENT
     .and(Flags::TRACKED)
     .and(Flags::MARKED)
     .and(Flags::SLOWED);
+
+/// Bytes of a reply's TCP header.
+const TCP_LEN: usize = EstablishedTemplate::TCP_LEN;
 
 /// Delivers a frame of the form that established connections send. `slot` is, most likely, where its connection is.
 #[inline(always)]
@@ -203,10 +206,10 @@ fn most_listed(ctx: &Context<'_>) -> u8 {
 /// (`given_back` bytes, or none): one frame acknowledges, announces the room that came free, and carries the reply.
 /// Answers whether, as nearly always, the application has given all back that it had and step 6 has nothing more to
 /// acknowledge: a buffer of the connection is free. A message that uses all of the credit goes the other way: it may be cut by
-/// the window.
+/// the window. `OFFLOADS`: the device completes checksums (`StackConfig::tx_checksum_offload`).
 // Not inlined, with all that it calls inside: it needs the registers.
 #[inline(never)]
-pub(crate) fn reply(
+pub(crate) fn reply<const OFFLOADS: bool>(
     place: Place,
     conn: &mut Conn,
     cold: &mut Cold,
@@ -227,8 +230,7 @@ pub(crate) fn reply(
         return reply_by_calls(place, conn, cold, (mbuf, sum), given_back, ctx);
     }
     conn.rcv_used -= given_back;
-    let window = announce::announce_window(conn, cold, ctx);
-    let sent_at_ns = ctx.now.as_nanos();
+    let (window, sent_at_ns) = (announce::announce_window(conn, cold, ctx), ctx.now.as_nanos());
     let Some(template) = ctx.template(conn) else {
         return reply_by_calls(place, conn, cold, (mbuf, sum), 0, ctx);
     };
@@ -240,7 +242,7 @@ pub(crate) fn reply(
         window,
         echo: conn.ts_recent,
         payload_len: len,
-        payload_sum: sum,
+        payload_sum: if OFFLOADS { None } else { Some(sum) },
     };
     let meta = TxMeta {
         sent_at_ns,
@@ -254,7 +256,8 @@ pub(crate) fn reply(
         Ok(parts) => parts,
         Err(mbuf) => return reply_by_calls(place, conn, cold, (mbuf, sum), 0, ctx),
     };
-    ctx.out.frames.push(frame);
+    let partial = OFFLOADS.then(|| output::partial_checksum(frame.len() - len - TCP_LEN));
+    ctx.out.frames.push(frame.with_partial_checksum(partial));
     conn.sent.push(retained);
     conn.listed += 1;
     conn.snd_end += len as u32;

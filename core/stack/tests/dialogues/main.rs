@@ -17,6 +17,8 @@
 const WANDERS: bool = false;
 /// Whether both ends speak IPv6: see `tests/v6`.
 const V6: bool = false;
+/// Whether the NIC completes checksums: see `tests/offload`.
+const OFFLOADS: bool = false;
 
 mod addresses;
 mod again;

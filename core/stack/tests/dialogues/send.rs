@@ -42,6 +42,32 @@ fn all_of_the_window_is_taken_and_what_goes_beyond_is_trimmed() {
     assert_eq!(world.stats().tx_payload_copies, 0);
 }
 
+/// Both ways out, one segment that is sent again, and one that is cut from a longer one: all with payload. What has none, or
+/// waits for a link address, or is sent again while the NIC still reads it, leaves complete.
+#[test]
+fn the_nic_completes_checksums_of_segments_with_payload_where_it_can() {
+    let completed = |count| if crate::OFFLOADS { count } else { 0 };
+    for timestamp in [None, Some(7)] {
+        let mut world = World::new();
+        world.stays = true;
+        let peer = Peer::establish(&mut world, 5, Open { timestamp, ..Open::default() });
+        world.hear(&peer.seg(1, 1).len(1));
+        world.pass(ms(100));
+        assert_eq!(world.completed, 0, "acknowledgments have no payload");
+        world.send(100);
+        assert_eq!(world.completed, completed(1));
+        world.pass(ms(300));
+        assert_eq!(world.completed, completed(2), "sent again");
+        world.hear(&peer.seg(2, 51));
+        world.segments();
+        world.nic_holds = true;
+        world.pass(ms(600));
+        assert_eq!((world.segments().len(), world.completed), (1, completed(3)), "the rest");
+        world.pass(ms(1_200));
+        assert_eq!((world.segments().len(), world.completed), (1, completed(3)), "a copy");
+    }
+}
+
 /// RFC 9293 §3.9.2: both ways out, that of replies and the general one.
 #[test]
 fn packets_have_the_configured_time_to_live_and_codepoint() {

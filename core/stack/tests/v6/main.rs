@@ -5,6 +5,7 @@
 const WANDERS: bool = true;
 /// Whether both ends speak IPv6.
 const V6: bool = true;
+const OFFLOADS: bool = false;
 
 mod forged;
 mod nd;

@@ -3,11 +3,12 @@
 //! are executed, every third time, while the groups are sealed.
 //!
 //! So whatever the dialogues say of timers, memory, order and what the application is told holds of a
-//! connection that has moved.
+//! connection that has moved. The NIC completes checksums, as in `tests/offload`.
 
 /// Whether all flow groups move to another stack after each cycle.
 const WANDERS: bool = true;
 const V6: bool = false;
+const OFFLOADS: bool = true;
 
 mod moving;
 

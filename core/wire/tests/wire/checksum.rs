@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use wire::checksum::{update_u16, update_u32};
-use wire::{Sum, copy_and_sum};
+use wire::{Sum, complete_checksum, copy_and_sum};
 
 /// RFC 1071 §1, as it says: add 16-bit words, bring the carries back, complement.
 fn reference(bytes: &[u8]) -> u16 {
@@ -149,5 +149,22 @@ proptest! {
         words[place] = (new_wide >> 16) as u16;
         words[place + 1] = new_wide as u16;
         prop_assert_eq!(update_u32(before, old_wide, new_wide), sum_of(&words));
+    }
+}
+
+#[test]
+fn a_partial_checksum_is_completed_where_its_field_lies_in_the_frame() {
+    // A pseudo-header that sums to 0x1234, before a field at byte 2 of five.
+    let mut frame = [9, 9, 0x01, 0x02, 0x12, 0x34, 0x05];
+    complete_checksum(&mut frame, 2, 2);
+    assert_eq!(frame, [9, 9, 0x01, 0x02, 0xe7, 0xc9, 0x05]);
+    // What comes out as zero is stored as ones (RFC 768).
+    let mut frame = [0xff, 0xff, 0, 0];
+    complete_checksum(&mut frame, 0, 2);
+    assert_eq!(frame, [0xff; 4]);
+    for (start, offset) in [(0, 3), (3, 0), (4, 0), (5, 0)] {
+        let mut frame = [1, 2, 3, 4];
+        complete_checksum(&mut frame, start, offset);
+        assert_eq!(frame, [1, 2, 3, 4], "{start} and {offset}");
     }
 }

@@ -6,7 +6,7 @@ use wire::ipv4::ECN_CE;
 use wire::{
     EstablishedFields, EstablishedHeaders, EstablishedTemplate, EstablishedView, EtherType,
     EthernetRepr, EthernetView, FlowKey, Ipv4Repr, Ipv4View, PairId, Protocol, SeqNumber, Sum,
-    TcpFlags, TcpOptions, TcpRepr, TcpView, Timestamp,
+    TcpFlags, TcpOptions, TcpRepr, TcpView, Timestamp, complete_checksum,
 };
 
 use crate::strategies::{ip, mac, payload};
@@ -90,7 +90,7 @@ proptest! {
             window: tcp.window,
             echo: frame.timestamp().echo,
             payload_len: frame.payload.len(),
-            payload_sum: Sum::of(&frame.payload),
+            payload_sum: Some(Sum::of(&frame.payload)),
         };
         let mut of_another = template(wire::MacAddr([9; 6]), wire::Ipv4Addr::new(9, 8, 7, 6));
         of_another.set_peer(link.dst, ip.dst);
@@ -99,6 +99,15 @@ proptest! {
             let len = template.write(&mut out, &fields);
             prop_assert_eq!(len, V4::HEADERS_LEN);
             prop_assert_eq!(&out[out.len() - len..], &frame.bytes()[..len]);
+            let partial = EstablishedFields { payload_sum: None, ..fields };
+            prop_assert_eq!(template.write(&mut out, &partial), len);
+            let mut emitted = [0xa5; TcpRepr::HEADER_LEN + 12];
+            tcp.emit_partial(&mut emitted, ip.src, ip.dst, frame.payload.len());
+            prop_assert_eq!(out.last_chunk(), Some(&emitted));
+            let mut bytes = out[out.len() - len..].to_vec();
+            bytes.extend(&frame.payload);
+            complete_checksum(&mut bytes, len - emitted.len(), TcpRepr::CHECKSUM_AT);
+            prop_assert!(EstablishedView::<V4>::parse(&bytes).expect("usual").verify_checksums());
         }
     }
 
@@ -187,7 +196,7 @@ fn unusual_forms_are_not_taken() {
         window: 3,
         echo: 4,
         payload_len: 0,
-        payload_sum: Sum::ZERO,
+        payload_sum: Some(Sum::ZERO),
     };
     let mut room = [0; EstablishedTemplate::ROOM];
     template.write(&mut room, &fields);
@@ -248,12 +257,21 @@ mod v6 {
                 window: frame.tcp.window,
                 echo: frame.timestamp().echo,
                 payload_len: frame.payload.len(),
-                payload_sum: Sum::of(&frame.payload),
+                payload_sum: Some(Sum::of(&frame.payload)),
             };
             let mut out = [0xa5; EstablishedTemplate::ROOM];
             prop_assert_eq!(template.write(&mut out, &fields), V6::HEADERS_LEN);
             let written = &out[out.len() - V6::HEADERS_LEN..];
             prop_assert_eq!(written, &bytes(&frame)[..V6::HEADERS_LEN]);
+            let partial = EstablishedFields { payload_sum: None, ..fields };
+            template.write(&mut out, &partial);
+            let mut emitted = [0xa5; TcpRepr::HEADER_LEN + 12];
+            frame.tcp.emit_partial(&mut emitted, src, dst, frame.payload.len());
+            prop_assert_eq!(out.last_chunk(), Some(&emitted));
+            let mut bytes = out[out.len() - V6::HEADERS_LEN..].to_vec();
+            bytes.extend(&frame.payload);
+            complete_checksum(&mut bytes, V6::HEADERS_LEN - emitted.len(), TcpRepr::CHECKSUM_AT);
+            prop_assert!(EstablishedView::<V6>::parse(&bytes).expect("usual").verify_checksums());
         }
 
         #[test]

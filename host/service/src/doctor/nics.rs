@@ -57,7 +57,10 @@ fn interface(root: &Root, device: &Device, is_probed: bool) -> Check {
         Some(entries) => format!("RSS table of {entries}"),
     };
     let (driver, mode) = (&device.driver, declared(device, is_probed));
-    let found = format!("{driver}: {receive} rx and {transmit} tx queues, {table}{mode}");
+    let completes = device.xdp.is_some_and(|declared| declared.tx_checksum);
+    let checksums = if completes { ", completes sent checksums in zero-copy mode" } else { "" };
+    let found =
+        format!("{driver}: {receive} rx and {transmit} tx queues, {table}{mode}{checksums}");
     let (has_zero_copy, is_native) =
         device.xdp.map_or((true, true), |declared| (declared.zero_copy, declared.native));
     let rules = broken(device).filter(|rule| has_zero_copy || rule.purpose != Purpose::ZeroCopy);
@@ -155,6 +158,7 @@ mod tests {
         zero_copy: false,
         multi_buffer: false,
         zero_copy_multi_buffer: None,
+        tx_checksum: false,
     };
 
     #[test]

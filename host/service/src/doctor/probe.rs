@@ -25,7 +25,7 @@ use nic::xdp_program::{AttachMode, XdpFilter};
 
 use super::check::Check;
 use super::nics::GOOD_NIC;
-use crate::network_config::ModeName;
+use crate::network_config::{ChecksumsName, ModeName};
 use crate::port::{Attached, Refusal};
 
 /// Tries an interface of the calling thread's network namespace.
@@ -40,7 +40,8 @@ fn tried(interface: &str) -> anyhow::Result<Vec<Check>> {
     let spare =
         Device::look(interface).ok().and_then(|device| device.queues).map_or(0, |all| all - 1);
     let filter = XdpFilter::address(Ipv4Addr::UNSPECIFIED);
-    let attached = Attached::to(interface, &filter, ModeName::Auto, spare)?;
+    let mut attached = Attached::to(interface, &filter, ModeName::Auto, spare)?;
+    attached.way = attached.way.with_checksums(ChecksumsName::Auto, &attached.device)?;
     if !attached.way.zero_copy {
         attached.way.try_on(interface, spare)?;
     }
@@ -52,8 +53,9 @@ fn mode(attached: &Attached, queue: u32) -> Check {
     let Attached { device, way, why, .. } = attached;
     let name = &device.interface.name;
     let mut found = format!(
-        "{way}, {} KiB chunks, tried on queue {queue}; MTU {}",
+        "{way}, {} KiB chunks, sent checksums {}, tried on queue {queue}; MTU {}",
         way.chunk.get() >> 10,
+        if way.tx_checksum_offload { "by the device" } else { "in software" },
         device.interface.mtu
     );
     if let Some(source) = copies_passed(&device.driver).filter(|_| way.zero_copy) {

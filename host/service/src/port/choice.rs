@@ -58,6 +58,7 @@ fn ways(device: &Device, ran: &Ran<'_>, wanted: ModeName) -> Vec<Way> {
         zero_copy,
         chunk: device.chunk_bytes(zero_copy),
         multi_buffer,
+        tx_checksum_offload: false,
     };
     let mut ways: Vec<Way> = all.into_iter().map(way).filter(is_possible).collect();
     // The sort keeps the order of equals.

@@ -63,6 +63,18 @@ enum Queues {
     Shm(Vec<ShmNic>),
 }
 
+impl Queues {
+    /// Whether the device completes the checksums of what is sent.
+    fn complete_checksums(&self) -> bool {
+        match self {
+            Self::AfXdp(sets) => {
+                sets.first().is_some_and(|set| set.capabilities().tx_checksum_offload)
+            }
+            Self::Shm(_) => false,
+        }
+    }
+}
+
 /// All that a dataplane is made of.
 struct Passed {
     config: RunConfig,
@@ -93,6 +105,7 @@ fn run(control: &OwnedFd) -> anyhow::Result<()> {
     let Some(passed) = Passed::take(control, start, descriptors)? else { return Ok(()) };
     let Passed { config, application, region, queues, mac, mtu, table, register } = passed;
     let mut runtime = host::runtime(&config, mac, mtu)?;
+    runtime.stack.tx_checksum_offload = queues.complete_checksums();
     runtime.stack.rss_key = table.as_ref().and_then(PassedTable::key);
     runtime.stack.policy = config.policy.network(config.service.all_ports())?;
     let (lanes, most) = (config.dataplane.threads as usize, config.tcp.max_connections);
@@ -259,6 +272,7 @@ impl Passed {
                 rx_buffers,
                 mtu_bytes,
                 receive_mtu_bytes,
+                tx_checksum_offload,
                 table,
                 ..
             } => {
@@ -272,6 +286,7 @@ impl Passed {
                         queue,
                         rx_buffers,
                         assume_rx_checksums: false,
+                        tx_checksum_offload,
                         is_sole_owner: true,
                     };
                     mapped.push(XdpSocket::adopt(next("AF_XDP socket")?, &region, facts)?);

@@ -106,6 +106,8 @@ pub enum PassedWire {
         mtu_bytes: u16,
         /// Largest IP packet that is received, in bytes.
         receive_mtu_bytes: u16,
+        /// Whether the device completes the checksums of what is sent.
+        tx_checksum_offload: bool,
         /// The indirection table that chooses among the queues, where there is one.
         table: Option<PassedTable>,
     },

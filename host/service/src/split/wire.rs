@@ -75,6 +75,7 @@ fn port(config: &RunConfig, lab: Option<&Lab>) -> anyhow::Result<PortConfig> {
         chunks: config.memory.chunks,
         huge_pages: config.memory.huge_pages,
         mode: config.network.mode,
+        checksums: config.network.checksums,
         rx_buffers: None,
     })
 }
@@ -238,6 +239,7 @@ impl HeldPort {
             chunk_bytes: way.chunk.get(),
             mtu_bytes: mtu.send,
             receive_mtu_bytes: mtu.receive,
+            tx_checksum_offload: way.tx_checksum_offload,
             table: steering.table.as_deref().map(PassedTable::of),
         };
         let memory = queues.region.memfd().context("packet memory is no memory file")?;

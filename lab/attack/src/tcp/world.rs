@@ -96,6 +96,7 @@ impl<S: Service> Node<S> {
             ring_frames: RING_FRAMES,
             longest_read: Duration::ZERO,
             rx_checksums_verified: false,
+            tx_checksum_offload: false,
         };
         let nic = VirtualNic::new(network.clone(), port, 0, device, Dice::new(0, "device", 0));
         let pool = Pool::new(&Region::heap(chunks), chunks as usize);

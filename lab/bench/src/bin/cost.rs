@@ -42,7 +42,9 @@ fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     match arguments.workload {
         Workload::RawEcho => run(&arguments, RawEcho::default(), |_| Ok(())),
-        Workload::Echo | Workload::EchoIpv6 => run(&arguments, Server::new(echo::Echo), |_| Ok(())),
+        Workload::Echo | Workload::EchoIpv6 | Workload::EchoOffloads => {
+            run(&arguments, Server::new(echo::Echo), |_| Ok(()))
+        }
         Workload::KvGet => {
             let store = Arc::new(Store::new(StoreConfig::default(), [1, 2])?);
             let started = WallTime::from_unix_s(1_800_000_000);
@@ -66,6 +68,7 @@ fn run<S: Service>(
         batch: arguments.batch as usize,
         shown: arguments.shown,
         ipv6: arguments.workload == Workload::EchoIpv6,
+        offloads: arguments.workload == Workload::EchoOffloads,
         ..RigConfig::default()
     };
     let mut rig = Rig::open(config, service)?;

@@ -123,7 +123,7 @@ fn first_line(command: &str, arguments: &[&str]) -> String {
 fn conditions() -> Conditions {
     Conditions {
         driver: "loopback",
-        checksums: "verified and made in software",
+        checksums: "verified and made in software, but for echo-offloads",
         scheduler: "run-to-completion",
         domain: "inline",
         cores: 1,

@@ -7,7 +7,7 @@ use runtime::{ElasticConfig, IdlePolicy, ModerationPolicy, RuntimeConfig, Schedu
 use tailplane::Ipv4Addr;
 
 use service::lab::Namespace;
-use service::network_config::ModeName;
+use service::network_config::{ChecksumsName, ModeName};
 use service::port::PortConfig;
 
 /// Chunks of packet memory for each thread.
@@ -28,6 +28,7 @@ pub fn port_of(
         chunks: CHUNKS * threads as usize,
         huge_pages: HugePages::Try,
         mode: ModeName::Auto,
+        checksums: ChecksumsName::Auto,
         rx_buffers: None,
     }
 }

@@ -139,6 +139,7 @@ fn queue_pair(network: &SharedNetwork, port: usize, queue: usize) -> VirtualNic 
         ring_frames: RING_FRAMES,
         longest_read: Duration::ZERO,
         rx_checksums_verified: true,
+        tx_checksum_offload: false,
     };
     VirtualNic::new(network.clone(), port, queue, config, Dice::new(0, "device", 0))
 }

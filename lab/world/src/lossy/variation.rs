@@ -124,6 +124,7 @@ fn plain_host(number: u8) -> HostConfig {
             ring_frames: 1024,
             longest_read: Duration::from_micros(5),
             rx_checksums_verified: false,
+            tx_checksum_offload: false,
         },
         stack,
         cycle: (Duration::from_nanos(300), Duration::from_micros(3)),
@@ -148,6 +149,7 @@ fn host(number: u8, cores: u8, dice: &mut Dice) -> HostConfig {
         ring_frames: if dice.chance(0.2) { dice.spread(2, 64) } else { 1024 } as usize,
         longest_read: Duration::from_micros(if dice.chance(0.1) { 2_000 } else { 5 }),
         rx_checksums_verified: false,
+        tx_checksum_offload: false,
     };
     let slowest = if dice.chance(0.1) { 200 } else { 3 };
     HostConfig {
@@ -430,8 +432,12 @@ impl Variation {
             }
         }
         let mut dice_of_control = Dice::new(seed, "congestion", 0);
+        let mut dice_of_offload = Dice::new(seed, "offload", 0);
         for host in std::iter::once(&mut server).chain(&mut clients) {
             control(host, &mut dice_of_control);
+            let offloads = dice_of_offload.chance(0.3);
+            host.nic.tx_checksum_offload = offloads;
+            host.stack.tx_checksum_offload = offloads;
         }
         Self {
             server,

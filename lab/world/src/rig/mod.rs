@@ -20,6 +20,7 @@ use clock::{Clock, Duration, VirtualClock};
 use dataplane::{ElasticConfig, ElasticThread, ForwardPorts, Progress};
 use domain::{EventMirror, Service};
 use mem::{Pool, Region};
+use nic::Nic;
 use nic::loopback::{LoopbackConfig, LoopbackNic, WhenFull, pair};
 use runtime::Shown;
 use stack::{Secrets, Shared, StackConfig};
@@ -67,6 +68,8 @@ pub struct RigConfig {
     pub shown: bool,
     /// Whether both ends speak IPv6, and not IPv4.
     pub ipv6: bool,
+    /// Whether the wire completes the checksums of what is sent and verifies those of what is received, as devices do.
+    pub offloads: bool,
 }
 
 impl Default for RigConfig {
@@ -81,6 +84,7 @@ impl Default for RigConfig {
             shown: false,
             staged: 0,
             ipv6: false,
+            offloads: false,
         }
     }
 }
@@ -168,6 +172,10 @@ fn thread(
     let mut settings = StackConfig::new(address, 24, mac);
     let ports = config.connections.div_ceil(PER_PORT).max(1) as u16;
     settings.tcp_listen = (FIRST_PORT..FIRST_PORT + ports).collect();
+    let capabilities = nic.capabilities();
+    settings.rx_checksums_verified = capabilities.rx_checksums_verified;
+    // Whoever receives runs what the wire does: the client's frames are to cost the server no such work.
+    settings.tx_checksum_offload = capabilities.tx_checksum_offload && mac == MACS[0];
     settings.max_connections = settings.max_connections.max(config.connections as u32);
     let shared = Arc::new(Shared::new(settings, &SECRETS, 1));
     let pool = Pool::new(region, (config.chunks as usize).saturating_sub(2 * config.staged));
@@ -193,7 +201,13 @@ impl<S: Service> Rig<S> {
 
     /// The same with the server's packets in `region`: where an application in another process is to see them.
     pub fn over(config: RigConfig, region: &Arc<Region>, service: S) -> Self {
-        let wire = LoopbackConfig { macs: MACS, when_full: WhenFull::Wait, ..Default::default() };
+        let wire = LoopbackConfig {
+            macs: MACS,
+            when_full: WhenFull::Wait,
+            rx_checksums_verified: config.offloads,
+            tx_checksum_offload: config.offloads,
+            ..Default::default()
+        };
         let (near, far) = pair(wire);
         let ports = config.connections.div_ceil(PER_PORT).max(1) as u16;
         let [server, client] = addresses(&config);

@@ -9,7 +9,7 @@ use domain::{
     CallArray, CallError, CallKind, Calls, ConnectError, Cookie, DeadReason, Event, EventArray,
     Handle, Held,
 };
-use mem::{Mbuf, Pool, Region, TxFrame};
+use mem::{Mbuf, PartialChecksum, Pool, Region, TxFrame};
 use stack::neighbors::Neighbor;
 use stack::{
     Away, Ended, FLOW_GROUPS, GroupSet, PeerRegister, Secrets, Shared, Stack, StackConfig,
@@ -17,7 +17,7 @@ use stack::{
 };
 use wire::{
     Address, ArpOperation, ArpRepr, Endpoint, EtherType, EthernetView, Icmpv6Repr, Icmpv6View,
-    Ipv4View, Ipv6View, MacAddr,
+    Ipv4View, Ipv6View, MacAddr, complete_checksum,
 };
 
 use super::{
@@ -103,6 +103,8 @@ pub struct World {
     /// Received, and not carried through the stack yet.
     rx: Vec<Mbuf>,
     chunks: usize,
+    /// Frames whose checksum the NIC has completed.
+    pub completed: u64,
     /// Bytes that the application has sent, by handle.
     sent: BTreeMap<Handle, usize>,
 }
@@ -153,6 +155,7 @@ impl World {
         };
         let now = Instant::from_millis(1_000);
         let segment_bytes = config.mss(PEER_IP) as usize;
+        let config = StackConfig { tx_checksum_offload: crate::OFFLOADS, ..config };
         let shared = Arc::new(Shared::new(config, &secrets, 1).with_register(register));
         shared.neighbors.learn(PEER_IP, PEER_MAC, now);
         let region = Region::heap(chunks);
@@ -172,7 +175,8 @@ impl World {
             in_nic: Vec::new(),
             claimed: Vec::new(),
             events: EventArray::new(MAX_EVENTS),
-            calls: CallArray::new(1024, segment_bytes),
+            calls: CallArray::new(1024, segment_bytes).with_tx_checksum_offload(crate::OFFLOADS),
+            completed: 0,
             told: Vec::new(),
             out: Vec::new(),
             rx: Vec::new(),
@@ -437,8 +441,14 @@ impl World {
             frames.append(self.other.frames());
         }
         for frame in frames {
-            self.check_link(frame.bytes());
-            let out = decode(frame.bytes(), mtu);
+            let mut bytes = frame.bytes().to_vec();
+            if let Some(PartialChecksum { start, offset }) = frame.partial_checksum() {
+                assert!(crate::OFFLOADS, "the NIC completes no checksums");
+                complete_checksum(&mut bytes, start.into(), offset.get().into());
+                self.completed += 1;
+            }
+            self.check_link(&bytes);
+            let out = decode(&bytes, mtu);
             match out.asks_for().filter(|_| self.auto_arp) {
                 Some(target) => asked.push(target),
                 None => self.out.push(out),
