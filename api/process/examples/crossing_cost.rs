@@ -37,8 +37,12 @@ fn main() {
     let (near_socket, far_socket) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("sockets");
     let region = Region::map(4_096, HugePages::No).expect("mapped");
-    let hello =
-        Hello { geometry: Geometry::default(), waiting: Waiting::default(), segment_bytes: 1_448 };
+    let hello = Hello {
+        geometry: Geometry::default(),
+        waiting: Waiting::default(),
+        segment_bytes: 1_448,
+        sums: true,
+    };
     let host = Host::new(hello, 1, &region).expect("made");
     host.greet(near_socket.as_fd()).expect("sent");
     let mut fars = Application::join(far_socket).expect("joined").begin(false).expect("sent");

@@ -23,7 +23,7 @@ fn join(region: &Arc<Region>) -> (Near<'static>, Far) {
     let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
     let (near, far) = pair.expect("made");
     let geometry = Geometry { events: 64, calls: 128, arena_chunks: 64 };
-    let hello = Hello { geometry, waiting: Waiting::default(), segment_bytes: SEGMENT };
+    let hello = Hello { geometry, waiting: Waiting::default(), segment_bytes: SEGMENT, sums: true };
     let host = Host::new(hello, 1, region).expect("made");
     host.greet(near.as_fd()).expect("sent");
     let mut fars = Application::join(far).expect("joined").begin(false).expect("sent");

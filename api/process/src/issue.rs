@@ -39,7 +39,7 @@ impl NearParts {
         // It is for the array of calls to say whether a frame has room for so many.
         let is_issued = offset + len <= memory.len()
             && answers.sendv_and_done(handle, len, bytes(fourth), |room| {
-                copy_and_sum(memory, offset, room)
+                copy(memory, offset, room, self.sums)
             });
         sent.packets += u64::from(is_issued);
         sent.bytes += if is_issued { len as u64 } else { 0 };
@@ -173,10 +173,10 @@ impl Near<'_> {
             CallRecord::Sendv { handle, staged } => {
                 let Some(len) = self.gather(staged, only, pieces, gathered) else { return };
                 self.count_sent(handle, len);
-                let arena = &self.parts.arena;
+                let (arena, sums) = (&self.parts.arena, self.parts.sums);
                 let sent = match gathered[..] {
-                    [(offset, _)] => calls.sendv_with(handle, len, straight(arena, offset)),
-                    _ => calls.sendv_with(handle, len, copier(arena, gathered)),
+                    [(offset, _)] => calls.sendv_with(handle, len, straight(arena, offset, sums)),
+                    _ => calls.sendv_with(handle, len, copier(arena, gathered, sums)),
                 };
                 // A hole in the stream cannot be mended.
                 sent.or_else(|_| calls.abort(handle).and(Err(domain::Full)))
@@ -187,14 +187,15 @@ impl Near<'_> {
                     return NearStats::add(&self.stats.violations);
                 }
                 self.count_sent(handle, len as usize);
-                let bytes = straight(&self.parts.packets, offset as usize);
+                let bytes = straight(&self.parts.packets, offset as usize, self.parts.sums);
                 let sent = calls.sendv_with(handle, len as usize, bytes);
                 sent.or_else(|_| calls.abort(handle).and(Err(domain::Full)))
             }
             CallRecord::UdpSendv { local_port, peer, staged } => {
                 let Some(len) = self.gather(staged, only, pieces, gathered) else { return };
                 self.use_up(len);
-                calls.udp_sendv_with(local_port, peer, len, copier(&self.parts.arena, gathered))
+                let bytes = copier(&self.parts.arena, gathered, true);
+                calls.udp_sendv_with(local_port, peer, len, bytes)
             }
         };
         if issued.is_err() {
@@ -259,11 +260,21 @@ impl Near<'_> {
 
 /// Writes the bytes from `offset` on, as [`copier`] does those of one piece.
 #[inline]
-fn straight(memory: &Memory, mut offset: usize) -> impl FnMut(&mut [u8]) -> Sum + '_ {
+fn straight(memory: &Memory, mut offset: usize, sums: bool) -> impl FnMut(&mut [u8]) -> Sum + '_ {
     move |room| {
-        let sum = copy_and_sum(memory, offset, room);
+        let sum = copy(memory, offset, room, sums);
         offset += room.len();
         sum
+    }
+}
+
+/// Copies bytes that the application may change meanwhile, with the sum of what was copied where it is needed.
+#[inline(always)]
+fn copy(memory: &Memory, offset: usize, to: &mut [u8], sums: bool) -> Sum {
+    match sums {
+        true => copy_and_sum(memory, offset, to),
+        false if memory.copy_out(offset, to) => Sum::ZERO,
+        false => missing(to),
     }
 }
 
@@ -300,6 +311,7 @@ fn missing(to: &mut [u8]) -> Sum {
 fn copier<'m>(
     arena: &'m Memory,
     pieces: &'m [(usize, usize)],
+    sums: bool,
 ) -> impl FnMut(&mut [u8]) -> Sum + 'm {
     let mut pieces = pieces.iter().copied();
     let mut rest = (0, 0);
@@ -320,6 +332,6 @@ fn copier<'m>(
         }
         // What was not written (there is no such thing: pieces were checked) is not what was there before.
         room[filled..].fill(0);
-        Sum::of(room)
+        if sums { Sum::of(room) } else { Sum::ZERO }
     }
 }

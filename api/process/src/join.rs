@@ -109,6 +109,9 @@ pub struct Hello {
     pub waiting: Waiting,
     /// Payload bytes that one frame carries: what the application's calls are cut into.
     pub segment_bytes: usize,
+    /// Whether the payloads of connections are summed as the dataplane copies them: not where its device completes
+    /// checksums. The application does not hear of it.
+    pub sums: bool,
 }
 
 /// The dataplane's side: the event arrays of all elastic threads.
@@ -162,7 +165,7 @@ impl Host {
     /// [`JoinError`].
     pub fn greet(&self, socket: BorrowedFd<'_>) -> Result<(), JoinError> {
         self.region.seal_writes().map_err(system("sealing the packet memory"))?;
-        let Hello { geometry, waiting, segment_bytes } = self.hello;
+        let Hello { geometry, waiting, segment_bytes, .. } = self.hello;
         let words = [
             MAGIC,
             self.lanes.len() as u64,
@@ -225,6 +228,7 @@ impl Host {
                 packets: Arc::clone(&self.packets),
                 geometry: self.hello.geometry,
                 segment_bytes: self.hello.segment_bytes,
+                sums: self.hello.sums,
                 gone: Arc::clone(gone),
                 runs_anywhere: anywhere == 1,
                 bell: Some(bell),

@@ -42,6 +42,8 @@ pub(crate) struct NearParts {
     pub packets: Arc<Memory>,
     pub geometry: Geometry,
     pub segment_bytes: usize,
+    /// Whether the payloads of connections are summed as they are copied.
+    pub sums: bool,
     pub gone: Arc<AtomicBool>,
     pub runs_anywhere: bool,
     /// This side's end of what wakes it.

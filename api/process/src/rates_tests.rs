@@ -60,7 +60,7 @@ fn domain(region: &Arc<Region>) -> (Near<'static>, crate::Far, OwnedFd) {
     let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
     let (socket, far) = pair.expect("made");
     let geometry = Geometry { events: 8, calls: 64, arena_chunks: 64 };
-    let hello = Hello { geometry, waiting: Waiting::default(), segment_bytes: 1_448 };
+    let hello = Hello { geometry, waiting: Waiting::default(), segment_bytes: 1_448, sums: true };
     let host = Host::new(hello, 1, region).expect("made");
     host.greet(socket.as_fd()).expect("sent");
     let mut fars = Application::join(far).expect("joined").begin(false).expect("sent");

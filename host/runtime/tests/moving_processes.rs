@@ -62,7 +62,7 @@ fn moves_under_load(scheduler: Scheduler, placement: Placement, shared: bool) ->
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("sockets");
     let (region, heap) = (Region::map(8_192, HugePages::No).expect("mapped"), Region::heap(8_192));
     let waiting = Waiting { looks: 1_000, placement };
-    let hello = Hello { geometry: Geometry::default(), waiting, segment_bytes: 1_448 };
+    let hello = Hello { geometry: Geometry::default(), waiting, segment_bytes: 1_448, sums: true };
     let host = Host::new(hello, CORES, &region).expect("made");
     host.greet(near_socket.as_fd()).expect("sent");
     let gone = Arc::new(AtomicBool::new(false));

@@ -166,7 +166,7 @@ fn run(scheduler: Scheduler, placement: Placement) -> u64 {
             .expect("made");
     let region = Region::map(4_096, HugePages::No).expect("mapped");
     let waiting = Waiting { placement, looks: 1_000 };
-    let hello = Hello { geometry: Geometry::default(), waiting, segment_bytes: 1_448 };
+    let hello = Hello { geometry: Geometry::default(), waiting, segment_bytes: 1_448, sums: true };
     let host = Host::new(hello, 1, &region).expect("made");
     host.greet(near_socket.as_fd()).expect("sent");
     let (stop, client_stop) = (AtomicBool::new(false), Arc::new(AtomicBool::new(false)));

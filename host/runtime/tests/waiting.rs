@@ -84,7 +84,7 @@ fn serve(
     let (near_socket, far_socket) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).expect("sockets");
     let waiting = Waiting { placement, looks: 1_000 };
-    let hello = Hello { geometry: Geometry::default(), waiting, segment_bytes: 1_448 };
+    let hello = Hello { geometry: Geometry::default(), waiting, segment_bytes: 1_448, sums: true };
     let host = Host::new(hello, 1, region).expect("made");
     host.greet(near_socket.as_fd()).expect("sent");
     let gone = Arc::new(AtomicBool::new(false));

@@ -97,6 +97,7 @@ pub fn hello(config: &RunConfig, runtime: &RuntimeConfig) -> Hello {
         waiting: Waiting { placement: config.dataplane.placement.into(), ..Waiting::default() },
         // Segments carry timestamps.
         segment_bytes: runtime.stack.segment_bytes(),
+        sums: !runtime.stack.tx_checksum_offload,
     }
 }
 

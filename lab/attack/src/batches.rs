@@ -155,7 +155,12 @@ impl Domain {
         let pair =
             socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
         let (here, there) = pair.context("making the domain's socket")?;
-        let hello = Hello { geometry, waiting: Waiting::default(), segment_bytes: SEGMENT_BYTES };
+        let hello = Hello {
+            geometry,
+            waiting: Waiting::default(),
+            segment_bytes: SEGMENT_BYTES,
+            sums: true,
+        };
         let host = Host::new(hello, 1, region)?;
         host.greet(here.as_fd())?;
         let joined = Greeted::receive(there)?.answer(false)?.swap_remove(0);

@@ -80,7 +80,12 @@ fn greet(region: &Arc<Region>) -> (Host, OwnedFd, OwnedFd, u64) {
     let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
     let (near, far) = pair.expect("a socket pair");
     set_socket_timeout(&near, Timeout::Recv, Some(PATIENCE)).expect("a socket's own");
-    let hello = Hello { geometry: GEOMETRY, waiting: Waiting::default(), segment_bytes: SEGMENT };
+    let hello = Hello {
+        geometry: GEOMETRY,
+        waiting: Waiting::default(),
+        segment_bytes: SEGMENT,
+        sums: true,
+    };
     let host = Host::new(hello, 1, region).expect("one elastic thread");
     host.greet(near.as_fd()).expect("sent");
     let mut bytes = [0; WORDS * 8];

@@ -135,7 +135,7 @@ impl Domain {
         let events = ELASTIC.events() as u32;
         let geometry = Geometry { events, calls: ELASTIC.calls as u32, arena_chunks: 64 };
         let waiting = Waiting { placement: mode.placement, looks: 0 };
-        let hello = Hello { geometry, waiting, segment_bytes: SEGMENT };
+        let hello = Hello { geometry, waiting, segment_bytes: SEGMENT, sums: true };
         let host = Host::new(hello, CORES, &region).expect("made");
         host.greet(socket.as_fd()).expect("sent");
         let fars = process::Application::join(far_socket).expect("joined");

@@ -34,7 +34,7 @@ pub fn join(geometry: Geometry, waiting: Waiting) -> Joined {
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)
             .expect("a socket pair");
     let region = Region::map(1_024, HugePages::No).expect("mapped");
-    let hello = Hello { geometry, waiting, segment_bytes: SEGMENT };
+    let hello = Hello { geometry, waiting, segment_bytes: SEGMENT, sums: true };
     let host = Host::new(hello, 1, &region).expect("made");
     host.greet(near_socket.as_fd()).expect("sent");
     let application = Application::join(far_socket).expect("joined");

@@ -196,7 +196,7 @@ fn start(attack: &Attack, seed: u64, gate: &Gate) -> anyhow::Result<Result<Runni
     let (near_nic, far_nic) = ShmNic::pair(&wires, &far_wires).context("making a wire")?;
     let region = Region::map(CHUNKS, HugePages::No)?;
     let waiting = Waiting { placement: attack.placement, looks: 1_000 };
-    let hello = Hello { geometry: Geometry::default(), waiting, segment_bytes: 1_448 };
+    let hello = Hello { geometry: Geometry::default(), waiting, segment_bytes: 1_448, sums: true };
     let host = Host::new(hello, 1, &region)?;
     let (near, far) =
         socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;

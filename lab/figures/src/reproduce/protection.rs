@@ -249,6 +249,7 @@ fn application_at(
         geometry: Geometry::default(),
         waiting: Waiting { placement, ..Waiting::default() },
         segment_bytes: 1_448,
+        sums: true,
     };
     let cpu = if placement == Placement::Split { "1" } else { "0" };
     let mut program = Command::new(std::env::current_exe()?);
