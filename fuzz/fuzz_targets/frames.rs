@@ -12,7 +12,9 @@ mod support;
 
 /// Whether the stack's tests move all flow groups: here there is one stack.
 const WANDERS: bool = false;
+/// Whether both ends speak IPv6.
 const V6: bool = false;
+/// Whether the device completes checksums.
 const OFFLOADS: bool = false;
 
 libfuzzer_sys::fuzz_target!(|script: &[u8]| chaos::run(script));

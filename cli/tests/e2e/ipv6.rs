@@ -4,11 +4,13 @@ use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::time::Duration;
 
 use service::lab::constants::{
-    CLIENT_ADDRESS_V6, DATAPLANE_ADDRESS, DATAPLANE_ADDRESS_V6, SUBNET_BITS, SUBNET_BITS_V6,
+    CLIENT_ADDRESS, CLIENT_ADDRESS_V6, CLIENT_INTERFACE, DATAPLANE_ADDRESS, DATAPLANE_ADDRESS_V6,
+    SUBNET_BITS, SUBNET_BITS_V6,
 };
 
 use crate::harness::stream::{connect, transfer};
 use crate::harness::{ECHO, PATIENCE, Testbed, config};
+use crate::udp::receive;
 
 const ECHO_V6: SocketAddr = SocketAddr::new(IpAddr::V6(DATAPLANE_ADDRESS_V6), 7);
 
@@ -97,5 +99,43 @@ fn what_is_not_taken_is_reported() {
     if let Some(ping) = bed.run(ping) {
         assert!(ping.status.success(), "{ping:?}");
     }
+    bed.stop();
+}
+
+/// Linux cuts what is larger than its route takes: over either version the stack puts it together, whichever thread has the
+/// fragments, and the echo comes back whole.
+#[test]
+fn datagrams_that_linux_cuts_come_back() {
+    let Some(mut bed) = Testbed::with_ipv6("cut", 2) else { return };
+    serve(&mut bed, 2, "");
+    let [v4, v6] = [format!("{DATAPLANE_ADDRESS}/32"), format!("{DATAPLANE_ADDRESS_V6}/128")];
+    for (version, to, mtu) in [("-4", v4, "600"), ("-6", v6, "1280")] {
+        let mut route = std::process::Command::new("ip");
+        route.args([version, "route", "replace", &to, "dev", CLIENT_INTERFACE, "mtu", mtu]);
+        bed.run(route).expect("ip is installed").assert_success();
+    }
+    for (from, to) in [(IpAddr::from(CLIENT_ADDRESS), ECHO), (CLIENT_ADDRESS_V6.into(), ECHO_V6)] {
+        let socket = bed.at_client(|| UdpSocket::bind((from, 0))).expect("a socket");
+        socket.set_read_timeout(Some(PATIENCE)).expect("a time-out");
+        socket.connect(to).expect("a route");
+        let mut back = [0; 2_000];
+        for length in [1_300usize, 1_333, 1_452] {
+            let sent: Vec<u8> = (0..length).map(|at| (at * 7 + length) as u8).collect();
+            socket.send(&sent).expect("sent");
+            let count = receive(&socket, &mut back).expect("an answer");
+            assert!(back[..count] == sent, "{length} bytes sent, {count} other ones back");
+        }
+    }
+    let [v4, v6] = bed.at_client(|| {
+        ["snmp", "snmp6"].map(|name| {
+            std::fs::read_to_string(format!("/proc/thread-self/net/{name}")).expect("counters")
+        })
+    });
+    let mut ip = v4.lines().filter(|line| line.starts_with("Ip: ")).map(str::split_whitespace);
+    let (names, values) = (ip.next().expect("names"), ip.next().expect("values"));
+    let cut = names.zip(values).find(|(name, _)| *name == "FragCreates").expect("a counter");
+    assert_eq!(cut.1, "9", "three fragments of each datagram");
+    let cut = v6.lines().find(|line| line.starts_with("Ip6FragCreates")).expect("a counter");
+    assert_eq!(cut.split_whitespace().last(), Some("6"), "two fragments of each");
     bed.stop();
 }

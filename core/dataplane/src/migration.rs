@@ -95,7 +95,7 @@ mod phases;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use arrivals::{Arrivals, FORWARDED, Finished};
+pub(crate) use arrivals::{Arrivals, Finished};
 pub(crate) use departures::{Departure, Departures};
 pub use device::{DeviceTable, Redirected};
 pub use mailbox::{MailboxFull, MoveControl, MoveMailbox, move_mailbox};

@@ -11,12 +11,12 @@ use clock::{Duration, Instant};
 use domain::{CallArray, EventArray, Handle};
 use mem::{Mbuf, Pool};
 use nic::{Armed, Nic, QueueSet};
-use stack::{Away, GroupSet, Shared, Stack};
+use stack::{Away, FORWARDED, GroupSet, Shared, Stack};
 
 use crate::classes::ClassTable;
 use crate::cycle::{CycleStats, ElasticConfig, Left, Progress};
 use crate::forward::ForwardPorts;
-use crate::migration::{FORWARDED, Migration};
+use crate::migration::Migration;
 
 mod migrate;
 

@@ -119,7 +119,7 @@ fn metadata_before_a_frame_overwrites_nothing() {
             flags: u8::MAX,
             transmissions: u8::MAX,
         };
-        let (retained, mut frame) = mbuf.transmit(meta, 6).expect("headroom");
+        let (retained, mut frame) = mbuf.transmit(meta, |_: &mut [u8; 6]| 6).expect("headroom");
         assert_eq!(frame.partial_checksum(), None);
         frame.write_metadata([0xa5; crate::TX_METADATA]);
         assert_eq!((frame.bytes(), retained.payload()), (&b"headerpayload"[..], &b"payload"[..]));

@@ -10,7 +10,19 @@ use wire::{Address, Endpoint, Ipv4Addr};
 use crate::tcp::isn::keyed_hash;
 
 /// Classes of peers.
-const CLASSES: usize = 256;
+pub(crate) const CLASSES: usize = 256;
+
+/// The class of a peer in an `epoch`, by a secret hash.
+pub(crate) fn class_of(peer: Address, epoch: u64, key: &[u8; 16]) -> u8 {
+    let epoch = Endpoint::v4(Ipv4Addr::from_bits(epoch as u32), 0);
+    // A peer with a whole network of 64 bits for itself is one peer (RFC 6177).
+    let mut octets = peer.octets();
+    if !peer.is_ipv4() {
+        octets[8..].fill(0);
+    }
+    let peer = Address::from_octets(octets);
+    (keyed_hash(key, epoch, Endpoint::new(peer, 0)) as usize % CLASSES) as u8
+}
 
 /// What is sent to one that no connection of ours is with.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -52,15 +64,8 @@ impl AnswerBudget {
         if second != self.second {
             *self = Self { second, ..Self::default() };
         }
-        let second = Endpoint::v4(Ipv4Addr::from_bits(second as u32), 0);
-        // A peer with a whole network of 64 bits for itself is one peer (RFC 6177).
-        let mut octets = peer.octets();
-        if !peer.is_ipv4() {
-            octets[8..].fill(0);
-        }
-        let peer = Address::from_octets(octets);
-        let class = keyed_hash(key, second, Endpoint::new(peer, 0)) as usize % CLASSES;
-        let given = &mut self.given[answer as usize][class];
+        let class = class_of(peer, second, key);
+        let given = &mut self.given[answer as usize][usize::from(class)];
         let is_allowed = *given < most;
         *given += u32::from(is_allowed);
         is_allowed

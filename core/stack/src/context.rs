@@ -19,6 +19,7 @@ use crate::elsewhere::Elsewhere;
 use crate::link_message::LinkMessage;
 use crate::neighbors::Neighbor;
 use crate::pairs::{Pair, Pairs};
+use crate::reassembly::Reassembly;
 use crate::shared::{FLOW_GROUPS, Shared};
 use crate::stats::StackStats;
 use crate::tcp::backlog::{Backlog, Backlogs};
@@ -139,13 +140,14 @@ pub(crate) struct Outbox {
     pub wheel: Wheel,
     /// For each flow group a tick before which none of its queues is due: TIME-WAIT, half-open connections.
     pub group_due: Vec<u64>,
-    /// The earliest of them.
+    /// The earliest of them, and of the incomplete datagrams.
     pub min_group_due: u64,
     /// By flow group: received buffers that are kept, of all that the pool counts.
     pub kept: Vec<u32>,
     /// Calls on connections whose flow group is at home elsewhere, for whoever carries them there.
     pub elsewhere: Elsewhere,
     pub unresolved: Unresolved,
+    pub reassembly: Reassembly,
     /// What came ahead of a gap was refused for want of memory: others hold it.
     pub is_short: bool,
     /// What a connection may have of the memory that is left.
@@ -178,6 +180,7 @@ impl Outbox {
             kept: alloc::vec![0; FLOW_GROUPS],
             elsewhere: Elsewhere::default(),
             unresolved: Unresolved::default(),
+            reassembly: Reassembly::default(),
             is_short: false,
             shares: Shares::default(),
             twice: Vec::new(),

@@ -6,11 +6,11 @@ use wire::icmpv6::{Icmpv6Repr, Icmpv6View};
 use wire::ipv6::Ipv6View;
 use wire::{
     Address, EthernetRepr, IcmpRepr, IcmpView, Ipv4Repr, ParameterProblemCode, Protocol, Sum,
-    UnreachableCode, UnreachableCodeV6, WireError, copy_and_sum,
+    TimeExceededCode, UnreachableCode, UnreachableCodeV6, WireError, copy_and_sum,
 };
 
 use crate::budget::Answer;
-use crate::context::{Asker, Context};
+use crate::context::{Asker, Context, link_and_ip_len};
 use crate::nd;
 use crate::pairs::Pair;
 
@@ -54,6 +54,10 @@ fn arrive_v6(
     match view.repr() {
         repr @ (Icmpv6Repr::NeighborSolicitation { .. }
         | Icmpv6Repr::NeighborAdvertisement { .. }) => {
+            if ip.is_atomic_fragment() {
+                // RFC 6980 §5: no fragments of neighbour discovery.
+                return Err(WireError::Malformed);
+            }
             nd::arrive(&repr, ip.hop_limit(), pair, ctx);
         }
         Icmpv6Repr::EchoRequest { ident, seq } if !ip.dst().is_multicast() => {
@@ -75,21 +79,26 @@ fn echo(reply: Message, data: &[u8], pair: Pair, ctx: &mut Context<'_>) {
 pub(crate) enum Undelivered {
     /// The port is not bound.
     Port,
+    /// Not all of its fragments came in time.
+    Incomplete,
     /// We do not speak the protocol. Over IPv6 its number stands in a header of the packet, at this place (RFC 8200 §4).
     Protocol { at: u16 },
 }
 
 impl Undelivered {
     fn message(self, to: Address) -> Message {
+        let unreachable = |code| IcmpRepr::DestUnreachable { code, next_hop_mtu: 0 };
+        let code = TimeExceededCode::REASSEMBLY;
         if to.is_ipv4() {
-            let code = match self {
-                Self::Port => UnreachableCode::PORT,
-                Self::Protocol { .. } => UnreachableCode::PROTOCOL,
-            };
-            return Message::V4(IcmpRepr::DestUnreachable { code, next_hop_mtu: 0 });
+            return Message::V4(match self {
+                Self::Port => unreachable(UnreachableCode::PORT),
+                Self::Protocol { .. } => unreachable(UnreachableCode::PROTOCOL),
+                Self::Incomplete => IcmpRepr::TimeExceeded { code },
+            });
         }
         Message::V6(match self {
-            // RFC 4443 §3.1 and §3.4.
+            // RFC 4443 §3.1, §3.3 and §3.4.
+            Self::Incomplete => Icmpv6Repr::TimeExceeded { code },
             Self::Port => Icmpv6Repr::DestUnreachable { code: UnreachableCodeV6::PORT },
             Self::Protocol { at } => {
                 let code = ParameterProblemCode::NEXT_HEADER;
@@ -99,11 +108,11 @@ impl Undelivered {
     }
 }
 
-/// Reports to its sender that the packet in `frame` was not delivered (RFC 1122 §3.2.2.1, RFC 4443 §3), within
+/// Reports to its sender that the packet in `frame` was not delivered (RFC 1122 §3.2.2, RFC 4443 §3), within
 /// the limit on replies to strays. Never about multicast, broadcast or ICMP errors: the caller has
 /// dropped these before.
 #[cold]
-pub(crate) fn unreachable(why: Undelivered, frame: &Mbuf, pair: Pair, ctx: &mut Context<'_>) {
+pub(crate) fn undelivered(why: Undelivered, frame: &Mbuf, pair: Pair, ctx: &mut Context<'_>) {
     if !ctx.may_answer(Answer::IcmpError, pair.remote) {
         return;
     }
@@ -128,8 +137,13 @@ enum Message {
     V6(Icmpv6Repr),
 }
 
-/// Sends a message with a copy of `data`, and answers whether it could.
+/// Sends a message with a copy of `data`, and answers whether it could: no fragments are sent.
 fn send(message: &Message, data: &[u8], pair: Pair, ctx: &mut Context<'_>) -> bool {
+    let headers = link_and_ip_len(pair.remote) - EthernetRepr::HEADER_LEN + IcmpRepr::HEADER_LEN;
+    if headers + data.len() > usize::from(ctx.shared.config.mtu_bytes) {
+        ctx.stats.tx_dropped += 1;
+        return false;
+    }
     let Ok(mut mbuf) = ctx.alloc_frame() else { return false };
     let sum = mbuf.extend(data.len()).map(|room| copy_and_sum(data, room));
     let (Ok(sum), Ok(header)) = (sum, mbuf.prepend(IcmpRepr::HEADER_LEN)) else {

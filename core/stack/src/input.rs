@@ -13,13 +13,14 @@ use wire::ipv4::ECN_CE;
 use wire::ipv6::{Ipv6View, solicited_node};
 use wire::{
     Address, Endpoint, EstablishedHeaders, EstablishedView, EtherType, EthernetRepr, EthernetView,
-    FlowKey, IcmpRepr, IcmpView, Ipv4View, PairId, Protocol, QuotedTcp, SackBlocks, TcpFlags,
-    TcpOptions, TcpView, Toeplitz, UnreachableCode, WireError,
+    FlowKey, Fragment6, IcmpRepr, IcmpView, Ipv4View, PairId, Protocol, QuotedTcp, SackBlocks,
+    TcpFlags, TcpOptions, TcpView, Toeplitz, UnreachableCode, WireError,
 };
 
 use crate::group_set::GroupSet;
 use crate::icmp::Undelivered;
 use crate::pairs::{Pair, Pairs};
+use crate::reassembly::{Fragment, Key};
 use crate::shared::{First, Shared};
 use crate::stats::StackStats;
 use crate::tcp::fields::{Segment, SynOptions};
@@ -45,7 +46,9 @@ pub(crate) enum Parsed {
     TooBig(Message),
     /// A packet of a protocol that we do not speak.
     Unknown { why: Undelivered, pair: Pair },
-    /// A TCP segment of a flow group that is not here, or a message about one.
+    /// A part of a datagram for us.
+    Fragment(Fragment),
+    /// A TCP segment of a flow group that is not here, a message about one, or a fragment.
     Elsewhere(Away),
     /// Nothing for us; counted.
     Drop,
@@ -59,6 +62,10 @@ pub struct Away {
     /// The flow group.
     pub group: u16,
 }
+
+/// The tag of a packet of which this core's receive ring says nothing: one that came through a forwarding ring, or was
+/// reassembled from fragments, which another flow group's place in the device's table brought here.
+pub const FORWARDED: u32 = 1;
 
 /// Whether a frame that is long enough to be a usual one of either version carries an IPv6 packet.
 #[inline(always)]
@@ -172,6 +179,9 @@ pub(crate) struct Parser<'a> {
     pub stats: &'a mut StackStats,
 }
 
+/// What an IP packet carries, or what else it is.
+type Carried = Result<Transport, Parsed>;
+
 /// A packet's transport header and what is behind it, and what the IP header says of it.
 struct Transport {
     /// Where they stand in the frame.
@@ -223,7 +233,7 @@ impl Parser<'_> {
     fn parse_link(&mut self, mbuf: &mut Mbuf) -> Result<Parsed, WireError> {
         let link = EthernetView::parse(mbuf.bytes())?;
         let ours = link.dst() == self.shared.config.mac;
-        let transport = match link.ethertype() {
+        let carried = match link.ethertype() {
             EtherType::IPV4 if ours => self.parse_v4(link.payload())?,
             EtherType::IPV6 if ours || link.dst().is_multicast() => {
                 self.parse_v6(link.payload(), ours)?
@@ -231,10 +241,13 @@ impl Parser<'_> {
             EtherType::ARP if ours || link.dst().is_broadcast() => return Ok(Parsed::Arp),
             _ => {
                 self.stats.not_for_us += 1;
-                None
+                return Ok(Parsed::Drop);
             }
         };
-        let Some(transport) = transport else { return Ok(Parsed::Drop) };
+        let transport = match carried {
+            Ok(transport) => transport,
+            Err(parsed) => return Ok(parsed),
+        };
         let (at, len) = (transport.bytes.start as u16, transport.bytes.len() as u16);
         let pair = transport.pair;
         match (transport.protocol, pair.remote.is_ipv4()) {
@@ -256,25 +269,33 @@ impl Parser<'_> {
         }
     }
 
-    fn parse_v4(&mut self, packet: &[u8]) -> Result<Option<Transport>, WireError> {
+    fn parse_v4(&mut self, packet: &[u8]) -> Result<Carried, WireError> {
         let ip = Ipv4View::parse(packet)?;
         if !self.verified && !ip.verify_checksum() {
             return Err(WireError::Checksum);
         }
         let pair = Pair { local: ip.dst().into(), remote: ip.src().into() };
         if !self.is_for_us(pair) {
-            return Ok(None);
+            return Ok(Err(Parsed::Drop));
         }
         // RFC 7126 §4.3: a route of the sender's choice is dropped, as is what it brings.
         if ip.is_source_routed() {
             return Err(WireError::Malformed);
         }
         if ip.is_fragment() {
-            self.stats.fragments += 1;
-            return Ok(None);
+            let key = Key { pair, ident: ip.ident().into(), protocol: ip.protocol().0 };
+            let (offset, more, len) =
+                (ip.fragment_offset(), ip.more_fragments(), ip.payload().len());
+            // RFC 791 §3.2: blocks of eight bytes, and a total length of 16 bits.
+            let end = ip.header_len() + usize::from(offset) + len;
+            if more && !len.is_multiple_of(8) || end > usize::from(u16::MAX) {
+                return Err(WireError::Malformed);
+            }
+            let extent = (ip.header_len(), offset, len);
+            return self.fragment(key, extent, more, ip.ecn()).map(Err);
         }
         let at = EthernetRepr::HEADER_LEN + ip.header_len();
-        Ok(Some(Transport {
+        Ok(Ok(Transport {
             bytes: at..at + ip.payload().len(),
             protocol: ip.protocol(),
             pair,
@@ -284,31 +305,59 @@ impl Parser<'_> {
     }
 
     /// `ours`: the frame is for our link address alone.
-    fn parse_v6(&mut self, packet: &[u8], ours: bool) -> Result<Option<Transport>, WireError> {
+    fn parse_v6(&mut self, packet: &[u8], ours: bool) -> Result<Carried, WireError> {
         let ip = Ipv6View::parse(packet)?;
         let pair = Pair { local: ip.dst().into(), remote: ip.src().into() };
         // An address that maps an IPv4 address is none that a packet has: it would be taken for that.
         if pair.local.is_ipv4() || pair.remote.is_ipv4() {
             self.stats.not_for_us += 1;
-            return Ok(None);
+            return Ok(Err(Parsed::Drop));
         }
         let is_taken = self.is_asked_for(&ip) || ours && self.is_for_us(pair);
         if !is_taken {
             self.stats.not_for_us += u64::from(!ours);
-            return Ok(None);
+            return Ok(Err(Parsed::Drop));
         }
-        if ip.fragment().is_some() {
-            self.stats.fragments += 1;
-            return Ok(None);
+        if let Some(Fragment6 { offset, more, ident, .. }) = ip.fragment() {
+            // What is for a group of hosts is neighbour discovery, which has no fragments (RFC 6980 §5). A first fragment has
+            // all headers (RFC 7112 §5).
+            if self.is_asked_for(&ip) || offset == 0 && !ip.has_whole_chain() {
+                return Err(WireError::Malformed);
+            }
+            let key = Key { pair, ident, protocol: 0 };
+            let extent = (ip.header_len(), offset, ip.payload().len());
+            return self.fragment(key, extent, more, ip.ecn()).map(Err);
         }
         let at = EthernetRepr::HEADER_LEN + ip.header_len();
-        Ok(Some(Transport {
+        Ok(Ok(Transport {
             bytes: at..at + ip.payload().len(),
             protocol: ip.protocol(),
             pair,
             is_marked: ip.ecn() == ECN_CE,
             named_at: ip.protocol_at(),
         }))
+    }
+
+    /// A fragment whose payload of `len` bytes stands behind `header_len` bytes of the packet. Devices steer fragments by the
+    /// addresses alone, and all of a datagram's meet at the home of the addresses' hash, wherever they came.
+    #[cold]
+    fn fragment(
+        &self,
+        key: Key,
+        (header_len, offset, len): (usize, u16, usize),
+        more: bool,
+        ecn: u8,
+    ) -> Result<Parsed, WireError> {
+        if len == 0 {
+            return Err(WireError::Malformed);
+        }
+        let Pair { local, remote } = key.pair;
+        if let Some(away) = self.away(self.shared.addresses_hash(local, remote)) {
+            return Ok(Parsed::Elsewhere(away));
+        }
+        let headers = (EthernetRepr::HEADER_LEN + header_len) as u16;
+        let (len, is_marked) = (len as u16, ecn == ECN_CE);
+        Ok(Parsed::Fragment(Fragment { key, headers, len, offset, more, is_marked }))
     }
 
     /// Whether a packet is for a group of hosts that may have an address of ours: they are asked for its link address

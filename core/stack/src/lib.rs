@@ -17,8 +17,9 @@
 //! A flow group moves from stack to stack as one value (IX §4.5): [`Stack::seal`], [`Stack::pack`] and
 //! [`Stack::take_in`].
 //!
-//! IPv4 with ARP and ICMP, IPv6 with neighbour discovery and ICMPv6, UDP and TCP; each mechanism has its file. Not
-//! implemented: fragments, path MTU discovery for UDP, accurate ECN.
+//! IPv4 with ARP and ICMP, IPv6 with neighbour discovery and ICMPv6, UDP and TCP; each mechanism has its file. Received
+//! fragments are reassembled up to a chunk of packet memory, none are sent. Not implemented: path MTU discovery for UDP,
+//! accurate ECN.
 #![no_std]
 extern crate alloc;
 
@@ -29,6 +30,7 @@ pub mod config;
 mod context;
 mod elsewhere;
 mod execute;
+mod fragments;
 mod group_set;
 mod groups;
 mod icmp;
@@ -38,6 +40,7 @@ mod nd;
 pub mod neighbors;
 mod pairs;
 pub mod policy;
+mod reassembly;
 pub mod shared;
 mod stack;
 pub mod stats;
@@ -52,7 +55,7 @@ pub use elsewhere::Elsewhere;
 pub use group_set::GroupSet;
 pub use policy::{Direction, NetworkPolicy, Rule, Transport};
 pub use shared::{FLOW_GROUPS, PeerRegister, Secrets, Shared};
-pub use stack::{Away, Ended, Stack};
+pub use stack::{Away, Ended, FORWARDED, Stack};
 pub use stats::StackStats;
 pub use tcp::congestion::CongestionAlgorithm;
 pub use unsafe_packed::PackedGroup;

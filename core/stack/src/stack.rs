@@ -24,7 +24,7 @@ use crate::tcp::conn::Place;
 use crate::tcp::group::FlowGroup;
 use crate::tcp::{close, half_open, predicted, receive, reset, segment, settle, timers, too_big};
 use crate::wheel::{Entry, TICK_SHIFT, tick_of};
-use crate::{again, arp, icmp, udp};
+use crate::{again, arp, fragments, icmp, udp};
 
 /// Events that one packet may cause: input stops short of a full event array by this much.
 const EVENTS_PER_PACKET: usize = 8;
@@ -100,7 +100,7 @@ mod pair_holds;
 use baggage::Sealed;
 use leaving::Leaving;
 
-pub use crate::input::Away;
+pub use crate::input::{Away, FORWARDED};
 pub use leaving::Ended;
 
 impl Stack {
@@ -305,11 +305,9 @@ impl Stack {
                 {
                     let slot = slot.or_else(|| group.table.candidate(hash));
                     predicted::arrive::<V6>(group, slot, hash, mbuf, ctx);
-                } else if let Parsed::Elsewhere(away) = *found {
+                } else if let Some((away, mbuf)) = other(groups, here, found, mbuf, ctx) {
                     ctx.stats.forwarded += 1;
                     forward(away, mbuf, ctx.pool);
-                } else {
-                    other(groups, found, mbuf, ctx);
                 }
             }
         });
@@ -479,7 +477,7 @@ fn fire_expired(groups: &mut Groups, sealed: &mut [Sealed], ctx: &mut Context<'_
 
 /// Ends TIME-WAIT, and looks at half-open connections.
 fn run_group_queues(groups: &mut Groups, ctx: &mut Context<'_>) {
-    ctx.out.min_group_due = u64::MAX;
+    ctx.out.min_group_due = fragments::expire(ctx);
     let mut left = TIMERS;
     for index in 0..FLOW_GROUPS {
         if ctx.out.group_due[index] <= ctx.tick
@@ -493,9 +491,39 @@ fn run_group_queues(groups: &mut Groups, ctx: &mut Context<'_>) {
     }
 }
 
-/// What is neither of an established connection's form nor another core's.
+/// What is not of an established connection's form. Answers what is another core's.
 #[inline(never)]
-fn other(groups: &mut Groups, found: &Parsed, mbuf: Mbuf, ctx: &mut Context<'_>) {
+fn other(
+    groups: &mut Groups,
+    here: GroupSet,
+    found: &Parsed,
+    mbuf: Mbuf,
+    ctx: &mut Context<'_>,
+) -> Option<(Away, Mbuf)> {
+    match *found {
+        Parsed::Elsewhere(away) => Some((away, mbuf)),
+        Parsed::Fragment(ref fragment) => {
+            let mut whole = fragments::arrive(fragment, mbuf, ctx)?;
+            let Context { shared, pairs, stats, .. } = ctx;
+            let found =
+                Parser { here, verified: false, shared, pairs, stats }.parse_any(&mut whole);
+            // A TCP segment has other ports to find its core by than its fragments, which have none.
+            if let Parsed::Elsewhere(away) = found {
+                whole.tag = FORWARDED;
+                return Some((away, whole));
+            }
+            deliver(groups, &found, false, whole, ctx);
+            None
+        }
+        _ => {
+            deliver(groups, found, ctx.shared.config.rx_checksums_verified, mbuf, ctx);
+            None
+        }
+    }
+}
+
+/// A packet for this core. `verified`: its checksums are.
+fn deliver(groups: &mut Groups, found: &Parsed, verified: bool, mbuf: Mbuf, ctx: &mut Context<'_>) {
     match *found {
         Parsed::Tcp { ref segment } => match group_mut(groups, Shared::group_of(segment.hash)) {
             Some(group) => segment::arrive(group, segment, mbuf, ctx),
@@ -512,15 +540,16 @@ fn other(groups: &mut Groups, found: &Parsed, mbuf: Mbuf, ctx: &mut Context<'_>)
             }
         }
         Parsed::Udp { at, len, pair } => {
-            udp::arrive(mbuf, at as usize, len as usize, pair, ctx);
+            udp::arrive(mbuf, (at as usize, len as usize), pair, verified, ctx);
         }
         Parsed::Unknown { why, pair } => {
-            icmp::unreachable(why, &mbuf, pair, ctx);
+            icmp::undelivered(why, &mbuf, pair, ctx);
             ctx.pool.free(mbuf);
         }
         Parsed::Drop
         | Parsed::Established { .. }
         | Parsed::EstablishedV6 { .. }
+        | Parsed::Fragment(_)
         | Parsed::Elsewhere(_) => ctx.pool.free(mbuf),
     }
 }

@@ -31,8 +31,18 @@ counters! {
     malformed,
     /// Packets dropped for a wrong checksum.
     bad_checksum,
-    /// IP fragments dropped: reassembly is not implemented.
-    fragments,
+    /// IP fragments received.
+    fragments_in,
+    /// Datagrams reassembled from fragments.
+    reassembled,
+    /// Datagrams dropped because their fragments overlapped or contradicted each other.
+    reassembly_refused,
+    /// Datagrams dropped because their fragments need more than one chunk of packet memory.
+    reassembly_too_large,
+    /// Datagrams dropped because a fragment was missing for too long.
+    reassembly_timeouts,
+    /// Incomplete datagrams given up for others, and fragments dropped, for want of a slot or of packet memory.
+    reassembly_no_room,
     /// Packets of flow groups that another core owns, handed on.
     forwarded,
     /// TCP segments received.
@@ -123,6 +133,6 @@ counters! {
     /// Resets, ICMP errors and ICMP echoes that were not sent, and messages about segments that were too big that were not
     /// looked at, as there had been too many in one second.
     answers_limited,
-    /// Packets not sent for want of packet memory or room towards the NIC.
+    /// Packets not sent for want of packet memory or room towards the NIC, and echoes larger than the MTU.
     tx_dropped,
 }

@@ -10,23 +10,28 @@ use crate::pairs::Pair;
 use crate::policy::{Direction, Transport};
 use crate::tcp::calls::fail;
 
-/// A datagram came; it stands at `at..at + len` of the frame.
-pub(crate) fn arrive(mut mbuf: Mbuf, at: usize, len: usize, pair: Pair, ctx: &mut Context<'_>) {
+/// A datagram came; it stands at `at..at + len` of the frame. `verified`: its checksum is.
+pub(crate) fn arrive(
+    mut mbuf: Mbuf,
+    (at, len): (usize, usize),
+    pair: Pair,
+    verified: bool,
+    ctx: &mut Context<'_>,
+) {
     let datagram = mbuf.bytes().get(at..at + len).unwrap_or(&[]);
     let Ok(udp) = UdpView::parse(datagram) else {
         ctx.stats.malformed += 1;
         return ctx.pool.free(mbuf);
     };
-    let config = &ctx.shared.config;
     // Where none is allowed, the device had none to verify.
-    let is_verified = config.rx_checksums_verified && !udp.has_no_checksum();
+    let is_verified = verified && !udp.has_no_checksum();
     if !is_verified && !udp.verify_checksum(pair.remote, pair.local) {
         ctx.stats.bad_checksum += 1;
         return ctx.pool.free(mbuf);
     }
     let (local_port, peer) = (udp.dst_port(), Endpoint::new(pair.remote, udp.src_port()));
-    if !config.udp_bind.contains(&local_port) {
-        icmp::unreachable(Undelivered::Port, &mbuf, pair, ctx);
+    if !ctx.shared.config.udp_bind.contains(&local_port) {
+        icmp::undelivered(Undelivered::Port, &mbuf, pair, ctx);
         return ctx.pool.free(mbuf);
     }
     if !ctx.shared.access.permits(Direction::In, Transport::Udp, peer, local_port, ctx.now) {

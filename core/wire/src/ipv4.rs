@@ -3,6 +3,8 @@
 //! `Ipv4View::parse` trims link padding, so `payload()` is exactly the datagram's. The header checksum is a separate
 //! question (`verify_checksum`), for devices that have already checked it.
 
+use core::ops::Range;
+
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned, big_endian::U16};
 
 use crate::checksum::fold;
@@ -55,6 +57,50 @@ pub fn mark_congestion(packet: &mut [u8]) -> bool {
     let sum = u64::from(!raw.checksum.get()) + u64::from(!before) + u64::from(word(raw));
     raw.checksum = (!fold(sum)).into();
     true
+}
+
+/// Makes the header of a first fragment that of the whole datagram, which `packet` is (RFC 791 §3.2): its total length, no
+/// flag but "don't fragment", no offset. With `is_marked` the codepoint becomes CE, as that of any fragment of a datagram
+/// does (RFC 3168 §5.3). Other bytes than those of a datagram stay what they are.
+pub fn reassemble(packet: &mut [u8], is_marked: bool) {
+    refit(packet, |raw| {
+        raw.flags_fragment = (raw.flags_fragment.get() & DONT_FRAGMENT).into();
+        raw.dscp_ecn |= if is_marked { ECN_CE } else { 0 };
+    });
+}
+
+/// Writes a fragment of the whole datagram `packet`, as a router makes it (RFC 791 §3.2): `bytes` of its payload, beginning
+/// at a multiple of eight, with `more` to follow. The datagram has no options. Returns the fragment's length.
+///
+/// # Panics
+/// When `out` or the packet is too short.
+pub fn emit_fragment(
+    packet: &[u8],
+    ident: u16,
+    bytes: Range<usize>,
+    more: bool,
+    out: &mut [u8],
+) -> usize {
+    let (header, payload) = packet.split_at(size_of::<Raw>());
+    let len = header.len() + bytes.len();
+    let word = (bytes.start / 8) as u16 | if more { MORE_FRAGMENTS } else { 0 };
+    out[..header.len()].copy_from_slice(header);
+    out[header.len()..len].copy_from_slice(&payload[bytes]);
+    refit(&mut out[..len], |raw| {
+        (raw.ident, raw.flags_fragment) = (ident.into(), word.into());
+    });
+    len
+}
+
+/// Changes the header of a datagram, which `packet` is, and has its length and its checksum follow.
+fn refit(packet: &mut [u8], change: impl FnOnce(&mut Raw)) {
+    let total_len = packet.len().min(usize::from(u16::MAX)) as u16;
+    let Ok((raw, options)) = Raw::mut_from_prefix(packet) else { return };
+    let options_len = (usize::from(raw.version_ihl & 0x0f) * 4).saturating_sub(size_of::<Raw>());
+    (raw.total_len, raw.checksum) = (total_len.into(), 0.into());
+    change(raw);
+    let sum = Sum::of(raw.as_bytes()).add(Sum::of(options.get(..options_len).unwrap_or(&[])));
+    raw.checksum = sum.finish().into();
 }
 
 /// What the payload of a datagram is: IPv4's protocol, and IPv6's next header.

@@ -19,6 +19,7 @@
 //! ```
 
 use core::net::Ipv6Addr;
+use core::ops::Range;
 
 use zerocopy::{
     FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned,
@@ -26,7 +27,9 @@ use zerocopy::{
 };
 
 use crate::ipv4::{ECN_CE, ECN_NOT_ECT};
-use crate::ipv6_extensions::{ChainEnd, Fragment6, NEXT_HEADER_OFFSET, is_extension, walk};
+use crate::ipv6_extensions::{
+    ChainEnd, Fragment6, NEXT_HEADER_OFFSET, OFFSET_BEFORE_END, is_chain_whole, is_extension, walk,
+};
 use crate::{MacAddr, Protocol, WireError};
 
 /// The fixed header as it lies in the packet (RFC 8200 §3).
@@ -79,6 +82,46 @@ pub fn mark_congestion(packet: &mut [u8]) -> bool {
     true
 }
 
+/// Makes the headers of a first fragment those of the whole packet, which `packet` is: an atomic fragment (RFC 6946), with
+/// its own payload length. `header_len` counts the bytes up to the end of the Fragment header, whose offset and flag become
+/// zero. The Fragment header stays, so that what depends on it can be checked of the whole packet
+/// ([`Ipv6View::is_atomic_fragment`]). With `is_marked` the codepoint becomes CE (RFC 3168 §5.3).
+pub fn reassemble(packet: &mut [u8], header_len: usize, is_marked: bool) {
+    let payload_len = packet.len().saturating_sub(size_of::<Raw>()).min(usize::from(u16::MAX));
+    let word = header_len.saturating_sub(OFFSET_BEFORE_END);
+    packet.get_mut(word..word + 2).into_iter().for_each(|word| word.fill(0));
+    let Ok((raw, _)) = Raw::mut_from_prefix(packet) else { return };
+    raw.payload_len = (payload_len as u16).into();
+    let marks = if is_marked { u32::from(ECN_CE) << TRAFFIC_CLASS_SHIFT } else { 0 };
+    raw.version_class_label |= U32::new(marks);
+}
+
+/// Writes a fragment of the whole packet `packet`, as its sender makes it (RFC 8200 §4.5): `bytes` of what is behind the fixed
+/// header, beginning at a multiple of eight, with `more` to follow. Returns the fragment's length.
+///
+/// # Panics
+/// When `out` or the packet is too short.
+pub fn emit_fragment(
+    packet: &[u8],
+    ident: u32,
+    bytes: Range<usize>,
+    more: bool,
+    out: &mut [u8],
+) -> usize {
+    let (fixed, payload) = packet.split_at(size_of::<Raw>());
+    let [high, low] = (bytes.start as u16 | u16::from(more)).to_be_bytes();
+    let [a, b, c, d] = ident.to_be_bytes();
+    let header = [fixed[NEXT_HEADER_OFFSET], 0, high, low, a, b, c, d];
+    let payload_at = fixed.len() + header.len();
+    let len = payload_at + bytes.len();
+    out[..fixed.len()].copy_from_slice(fixed);
+    out[NEXT_HEADER_OFFSET] = Protocol::FRAGMENT.0;
+    out[4..6].copy_from_slice(&((header.len() + bytes.len()) as u16).to_be_bytes());
+    out[fixed.len()..payload_at].copy_from_slice(&header);
+    out[payload_at..len].copy_from_slice(&payload[bytes]);
+    len
+}
+
 /// A received packet whose lengths agree and whose extension headers a host accepts.
 #[derive(Copy, Clone)]
 pub struct Ipv6View<'a> {
@@ -87,6 +130,7 @@ pub struct Ipv6View<'a> {
     /// Offset of the Next Header field that names it.
     protocol_at: u16,
     fragment: Option<Fragment6>,
+    is_atomic: bool,
     payload: &'a [u8],
 }
 
@@ -110,15 +154,17 @@ impl<'a> Ipv6View<'a> {
         let protocol = Protocol(raw.next_header);
         if !is_extension(protocol) {
             let protocol_at = NEXT_HEADER_OFFSET as u16;
-            return Ok(Ipv6View { raw, protocol, protocol_at, fragment: None, payload: body });
+            let (fragment, is_atomic) = (None, false);
+            return Ok(Ipv6View { raw, protocol, protocol_at, fragment, is_atomic, payload: body });
         }
         // A payload length of zero with Hop-by-Hop Options announces a length in an option (RFC 2675 §3).
         if protocol == Protocol::HOP_BY_HOP && body.is_empty() {
             return Err(WireError::Unsupported);
         }
         let end = walk(protocol, body)?;
-        let ChainEnd { protocol, next_header_field, fragment, payload } = end;
-        Ok(Ipv6View { raw, protocol, protocol_at: next_header_field as u16, fragment, payload })
+        let ChainEnd { protocol, next_header_field, fragment, is_atomic, payload } = end;
+        let protocol_at = next_header_field as u16;
+        Ok(Ipv6View { raw, protocol, protocol_at, fragment, is_atomic, payload })
     }
 
     /// Source address.
@@ -181,6 +227,18 @@ impl<'a> Ipv6View<'a> {
     #[inline]
     pub fn fragment(&self) -> Option<Fragment6> {
         self.fragment
+    }
+
+    /// Whether the packet is whole and has a Fragment header all the same: an atomic fragment (RFC 6946), or a packet that
+    /// [`reassemble`] made. Neighbour discovery accepts none (RFC 6980 §5).
+    #[inline]
+    pub fn is_atomic_fragment(&self) -> bool {
+        self.is_atomic
+    }
+
+    /// Whether a first fragment has all headers of its packet, the transport's included (RFC 7112 §5).
+    pub fn has_whole_chain(&self) -> bool {
+        is_chain_whole(self.protocol, self.payload)
     }
 
     /// Bytes before the payload: the fixed header's 40 and the extension headers'.

@@ -5,7 +5,7 @@
 //! Hop-by-Hop Options, Routing, Fragment and Destination Options. Every other next-header value ends the chain and is
 //! the packet's protocol, also "no next header" (59), authentication (51) and encryption (50).
 
-use crate::{Protocol, WireError};
+use crate::{Protocol, TcpView, UdpRepr, WireError};
 
 /// Most extension headers in one packet. RFC 8200 §4.1 lists seven in its recommended order, of which Destination
 /// Options may occur twice; a longer chain costs its receiver time and carries nothing that this crate interprets.
@@ -16,10 +16,14 @@ pub const MAX_EXTENSION_BYTES: usize = 512;
 
 /// Bytes of the IPv6 header before the extension headers.
 const FIXED_HEADER_LEN: usize = 40;
+/// Bytes of the ICMPv6 header that every message has (RFC 4443 §2.1).
+const ICMPV6_HEADER_LEN: usize = 4;
 /// Offset of the Next Header field in the IPv6 header.
 pub(crate) const NEXT_HEADER_OFFSET: usize = 6;
 /// Bytes of the shortest extension header; every length is a multiple (RFC 8200 §4).
 const UNIT: usize = 8;
+/// Where the Fragment header's offset begins, in bytes before the header's end.
+pub(crate) const OFFSET_BEFORE_END: usize = 6;
 /// The "more fragments" bit beside the fragment offset (RFC 8200 §4.5).
 const MORE_FRAGMENTS: u16 = 1;
 /// The fragment offset in its 16-bit word: in units of 8 bytes, shifted left by three, so the masked word counts bytes.
@@ -53,6 +57,8 @@ pub(crate) struct ChainEnd<'a> {
     /// Offset in the packet of the field that names it.
     pub next_header_field: usize,
     pub fragment: Option<Fragment6>,
+    /// An atomic fragment's header was among them.
+    pub is_atomic: bool,
     pub payload: &'a [u8],
 }
 
@@ -79,7 +85,7 @@ pub(crate) const fn is_extension(protocol: Protocol) -> bool {
 pub(crate) fn walk(first: Protocol, body: &[u8]) -> Result<ChainEnd<'_>, WireError> {
     let (mut protocol, mut payload) = (first, body);
     let mut next_header_field = NEXT_HEADER_OFFSET;
-    let mut headers = 0;
+    let (mut headers, mut is_atomic) = (0, false);
     while is_extension(protocol) {
         if headers == MAX_EXTENSION_HEADERS {
             return Err(WireError::Unsupported);
@@ -111,6 +117,7 @@ pub(crate) fn walk(first: Protocol, body: &[u8]) -> Result<ChainEnd<'_>, WireErr
                 if fragment.more || fragment.offset != 0 {
                     return fragment_end(fragment, header_at, rest);
                 }
+                is_atomic = true;
             }
             // Segments left make this host an intermediate node, which it never is. Refusing them is what RFC 8200 §4.4
             // asks for an unknown routing type, RFC 5095 for type 0, and the source routes of IPv4 get no better.
@@ -122,7 +129,7 @@ pub(crate) fn walk(first: Protocol, body: &[u8]) -> Result<ChainEnd<'_>, WireErr
         (protocol, payload) = (Protocol(next), rest);
         headers += 1;
     }
-    Ok(ChainEnd { protocol, next_header_field, fragment: None, payload })
+    Ok(ChainEnd { protocol, next_header_field, fragment: None, is_atomic, payload })
 }
 
 /// Ends the chain at a Fragment header `header_at` bytes behind the fixed header. RFC 8200 §4.5: every fragment but
@@ -140,7 +147,21 @@ fn fragment_end(
     }
     let next_header_field = fragment.header_offset;
     let protocol = fragment.next_header;
-    Ok(ChainEnd { protocol, next_header_field, fragment: Some(fragment), payload })
+    let (fragment, is_atomic) = (Some(fragment), false);
+    Ok(ChainEnd { protocol, next_header_field, fragment, is_atomic, payload })
+}
+
+/// Whether `payload`, which `first` names, has the rest of the chain, up to the end of the transport's header (RFC 7112
+/// §3). A second fragmentation inside the first has not.
+pub(crate) fn is_chain_whole(first: Protocol, payload: &[u8]) -> bool {
+    let Ok(end) = walk(first, payload) else { return false };
+    let least = match end.protocol {
+        Protocol::TCP => TcpView::parse(end.payload).map_or(usize::MAX, |tcp| tcp.header_len()),
+        Protocol::UDP => UdpRepr::HEADER_LEN,
+        Protocol::ICMPV6 => ICMPV6_HEADER_LEN,
+        _ => 0,
+    };
+    end.fragment.is_none() && end.payload.len() >= least
 }
 
 /// Checks the options of a Hop-by-Hop or Destination Options header (RFC 8200 §4.2). This crate interprets only the

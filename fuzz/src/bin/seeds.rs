@@ -6,6 +6,9 @@
 #[path = "../../../core/stack/tests/dialogues/chaos.rs"]
 mod chaos;
 #[allow(dead_code, reason = "shared with the stack's tests")]
+#[path = "../../../core/stack/tests/dialogues/fragment_map.rs"]
+mod fragment_map;
+#[allow(dead_code, reason = "shared with the stack's tests")]
 #[path = "../../../core/stack/tests/dialogues/support/mod.rs"]
 mod support;
 
@@ -17,7 +20,9 @@ use wire::{Endpoint, IcmpRepr};
 
 /// Whether the stack's tests move all flow groups: these seeds are of one stack.
 const WANDERS: bool = false;
+/// Whether both ends speak IPv6.
 const V6: bool = false;
+/// Whether the device completes checksums.
 const OFFLOADS: bool = false;
 
 const ACK: u8 = 0x10;
@@ -149,6 +154,13 @@ fn frames() -> Vec<(&'static str, Vec<u8>)> {
     ]
 }
 
+/// Steps of four bytes: kind, datagram, number of the fragment, what differs.
+const FRAGMENTS: [(&str, &[u8]); 3] = [
+    ("in_order", &[0, 2, 0, 0, 0, 2, 1, 0, 0, 2, 2, 0]),
+    ("again_and_over", &[0, 1, 1, 0, 0, 1, 1, 0, 191, 1, 1, 9, 0, 1, 0, 0, 212, 1, 1, 5]),
+    ("too_late", &[0, 3, 0, 0, 250, 0, 3, 0, 0, 3, 1, 0, 250, 0, 3, 0]),
+];
+
 const KV: [(&str, &[u8]); 7] = [
     ("set_get", b"set a 0 0 5\r\nhello\r\nget a\r\ngets a b\r\ndelete a\r\n"),
     ("numbers", b"set n 1 0 2\r\n10\r\nincr n 5\r\ndecr n 99\r\ntouch n 100\r\ngat 5 n\r\n"),
@@ -175,6 +187,10 @@ fn main() -> std::io::Result<()> {
     }
     for (name, bytes) in frames() {
         write("wire_parse", name, &bytes)?;
+    }
+    for (name, script) in FRAGMENTS {
+        fragment_map::run(script);
+        write("fragments", name, script)?;
     }
     for (name, commands) in KV {
         let cuts: [u8; 8] = [3, 0, 7, 1, 250, 2, 19, 5];

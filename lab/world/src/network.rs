@@ -20,8 +20,8 @@ use std::rc::Rc;
 
 use clock::{DueQueue, Duration, Instant};
 use nic::fault::{Fate, corrupt};
-use wire::MacAddr;
-use wire::ip::mark_congestion;
+use wire::ip::{emit_fragment, mark_congestion};
+use wire::{Ipv4Repr, Ipv6Repr, MacAddr};
 
 use crate::dice::{Dice, Digest};
 use crate::path::{Link, Path, too_big};
@@ -31,6 +31,13 @@ pub use nic::fault::Faults;
 /// Bytes of an Ethernet header, and where its type stands.
 const LINK_HEADER: usize = 14;
 const ETHERTYPES_IP: [[u8; 2]; 2] = [[0x08, 0x00], [0x86, 0xdd]];
+
+/// Bytes of the IP header in a frame, which has no options.
+fn ip_header_len(frame: &[u8]) -> Option<usize> {
+    let ethertype = frame.get(12..LINK_HEADER)?;
+    let version = ETHERTYPES_IP.iter().position(|ip| ip == ethertype)?;
+    Some([Ipv4Repr::HEADER_LEN, Ipv6Repr::HEADER_LEN][version])
+}
 
 /// To which of a port's queues a frame goes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -58,6 +65,8 @@ pub struct NetworkStats {
     pub reordered: u64,
     /// Copies with a flipped bit.
     pub corrupted: u64,
+    /// Fragments beyond the first that copies were cut into.
+    pub cut: u64,
     /// Copies that were marked (CE, RFC 3168): as many as are lost or reordered, of those whose senders take marks.
     pub marked: u64,
     /// Copies that a path dropped: its queue was full, or they were too big.
@@ -147,6 +156,11 @@ pub struct Network {
     ports: Vec<Port>,
     /// Draws what is marked, apart, so that it changes nothing else.
     marks: Dice,
+    /// Probability that an IP packet with more than sixteen bytes of payload is cut into fragments, though its sender forbids
+    /// it: each goes its own way.
+    pub cuts: f64,
+    /// Draws what is cut, apart too.
+    cutter: Dice,
     flights: DueQueue<Flight>,
     chosen: DueQueue<Chosen>,
     /// Counters.
@@ -175,6 +189,8 @@ impl Network {
             faults,
             ports: Vec::new(),
             marks: Dice::new(seed, "marks", 0),
+            cuts: 0.0,
+            cutter: Dice::new(seed, "fragments", 0),
             flights: DueQueue::default(),
             chosen: DueQueue::default(),
             stats: NetworkStats::default(),
@@ -263,6 +279,7 @@ impl Network {
 
     /// Makes every link perfect from now on. A path keeps its rate, its queue and its MTU.
     pub fn heal(&mut self) {
+        self.cuts = 0.0;
         self.faults = Faults { queue_frames: self.faults.queue_frames, ..Faults::none() };
     }
 
@@ -329,10 +346,36 @@ impl Network {
         for port in 0..self.ports.len() {
             if port != from && (everybody || self.ports[port].mac.0 == to) {
                 self.stats.started += 1;
-                self.start(now, port, frame);
+                match self.cut(frame) {
+                    Some(pieces) => pieces.iter().for_each(|piece| self.start(now, port, piece)),
+                    None => self.start(now, port, frame),
+                }
             }
         }
         self.stats.strayed += u64::from(self.stats.started == before);
+    }
+
+    /// The fragments that a copy is cut into, two to five; `None`: it stays whole.
+    fn cut(&mut self, frame: &[u8]) -> Option<Vec<Vec<u8>>> {
+        let header_len = LINK_HEADER + ip_header_len(frame)?;
+        let payload_len = frame.len().checked_sub(header_len).filter(|len| *len > 16)?;
+        if !self.cutter.chance(self.cuts) {
+            return None;
+        }
+        let (link, packet) = frame.split_at(LINK_HEADER);
+        let ident = self.cutter.between(0, u32::MAX.into()) as u32;
+        let blocks = payload_len as u64 / 8;
+        let size = 8 * self.cutter.between(blocks.div_ceil(4), blocks.max(2) - 1) as usize;
+        let piece = |at: usize| {
+            let end = payload_len.min(at + size);
+            let mut out = vec![0; frame.len() + 8];
+            let len = emit_fragment(packet, ident, at..end, end < payload_len, &mut out);
+            [link, &out[..len]].concat()
+        };
+        let pieces: Vec<_> = (0..payload_len).step_by(size).map(piece).collect();
+        self.stats.cut += pieces.len() as u64 - 1;
+        self.stats.started += pieces.len() as u64 - 1;
+        Some(pieces)
     }
 
     /// A copy sets out towards a port. ARP is spared flipped bits: it has no checksum of its own and relies on the

@@ -138,6 +138,27 @@ fn any_number_of_queues_serves_any_number_of_threads() {
     }
 }
 
+/// A quarter of all packets comes in fragments, each lost, doubled and late for itself, and at any core: what they make is
+/// at home at another one most of the time.
+#[test]
+fn fragments_are_packets_again() {
+    let mut reassembled = 0;
+    for scenario in Scenario::ALL {
+        let new = ScenarioConfig::new(scenario);
+        let config = ScenarioConfig { queues: true, fragments: 0.25, ..new };
+        for (seed, outcome) in run_many(0, SEEDS / 2, &config, 2, |_, _| {}) {
+            let replay = replay_command(seed, scenario);
+            assert_eq!(outcome.failure, None, "{replay} --queues --fragments");
+            reassembled += outcome.stats.reassembled;
+        }
+        for seed in 0..SEEDS / 4 {
+            let left = run_interrupted(seed, &config);
+            left.unwrap_or_else(|what| panic!("{scenario:?} seed {seed} --fragments: {what}"));
+        }
+    }
+    assert!(reassembled > 10_000, "{reassembled} packets were reassembled");
+}
+
 /// How many seeds a test runs: as many as the environment says, or so many.
 fn seeds_of(variable: &str, usual: u64) -> u64 {
     std::env::var(variable).map_or(usual, |text| text.parse().expect("a number of seeds"))

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 
 use clock::Instant;
 use mem::Mbuf;
-use stack::{Elsewhere, GroupSet};
+use stack::{Elsewhere, FORWARDED, GroupSet};
 
 use super::{MoveId, Parcel};
 
@@ -173,9 +173,6 @@ impl Arrivals {
         self.parked.len() + self.deferred.len()
     }
 }
-
-/// How a packet that came through a forwarding ring is marked.
-pub(crate) const FORWARDED: u32 = 1;
 
 /// Whether a packet came out of the own receive ring.
 fn is_direct(mbuf: &Mbuf) -> bool {

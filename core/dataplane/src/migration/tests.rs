@@ -8,7 +8,7 @@ use core::cell::RefCell;
 use clock::{Duration, Instant};
 use domain::{Calls, Cookie, Event, Events, Handle, Service};
 use mem::{Pool, Region};
-use stack::{GroupSet, Shared};
+use stack::{FORWARDED, GroupSet, Shared};
 use wire::MacAddr;
 
 use super::*;

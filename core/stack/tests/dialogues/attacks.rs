@@ -3,11 +3,10 @@
 use core::time::Duration;
 
 use domain::{CallError, CallKind, Cookie, DeadReason, Handle};
-use wire::{Endpoint, EtherType, MacAddr, Protocol};
+use wire::{Endpoint, EtherType, MacAddr};
 
 use crate::support::{
-    ETHERTYPE, Open, PEER_IP, Peer, STACK_IP, STACK_MAC, Told, World, ethernet_frame, host,
-    ip_frame, ms,
+    ETHERTYPE, Open, Peer, STACK_IP, STACK_MAC, Told, World, ethernet_frame, host, ms,
 };
 
 fn open(world: &mut World) -> Peer {
@@ -249,20 +248,6 @@ fn broken_packets_are_counted_and_dropped() {
     assert_eq!(world.stack.connections(), 0);
     let stats = world.stats();
     assert!(stats.bad_checksum > 300 && stats.malformed > 60, "{stats:?}");
-    if crate::V6 {
-        return;
-    }
-    let fragment = |offset: [u8; 2]| {
-        let mut frame = ip_frame(PEER_IP, STACK_IP, Protocol::UDP, &[0; 32]);
-        frame[14 + 6..14 + 8].copy_from_slice(&offset);
-        frame[14 + 10..14 + 12].fill(0);
-        let sum = wire::Sum::of(&frame[14..34]).finish();
-        frame[14 + 10..14 + 12].copy_from_slice(&sum.to_be_bytes());
-        frame
-    };
-    world.hear_frames(&[fragment([0x20, 0]), fragment([0, 5])]);
-    world.silent();
-    assert_eq!(world.stats().fragments, 2);
 }
 
 #[test]

@@ -27,6 +27,8 @@ mod attacks;
 mod chaos;
 mod close;
 mod ecn;
+mod fragment_map;
+mod fragments;
 mod handshake;
 mod isn;
 mod keepalive;

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use crate::chaos::{Step, run};
+use crate::fragment_map;
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
@@ -53,6 +54,11 @@ proptest! {
     #[test]
     fn random_bytes_change_nothing(bytes in prop::collection::vec(any::<u8>(), 0..1_500)) {
         run(&bytes);
+    }
+
+    #[test]
+    fn fragments_make_what_a_map_of_bytes_makes(script in prop::collection::vec(any::<u8>(), 0..1_200)) {
+        fragment_map::run(&script);
     }
 
     #[test]

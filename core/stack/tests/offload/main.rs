@@ -1,29 +1,17 @@
-//! The dialogues once more, word for word, over IPv6 and with a NIC that completes checksums: payloads are never summed, and
-//! what leaves is right all the same.
+//! The dialogues about what is sent once more, word for word, over IPv6 and with a NIC that completes checksums: payloads
+//! are never summed, and what leaves is right all the same.
 
 const WANDERS: bool = false;
 const V6: bool = true;
 /// Whether the NIC completes checksums.
 const OFFLOADS: bool = true;
 
-#[path = "../dialogues/again.rs"]
-mod again;
-#[path = "../dialogues/attacks.rs"]
-mod attacks;
 #[path = "../dialogues/chaos.rs"]
 mod chaos;
 #[path = "../dialogues/close.rs"]
 mod close;
-#[path = "../dialogues/ecn.rs"]
-mod ecn;
-#[path = "../dialogues/handshake.rs"]
-mod handshake;
-#[path = "../dialogues/isn.rs"]
-mod isn;
-#[path = "../dialogues/keepalive.rs"]
-mod keepalive;
-#[path = "../dialogues/leave.rs"]
-mod leave;
+#[path = "../dialogues/fragment_map.rs"]
+mod fragment_map;
 #[path = "../dialogues/loss.rs"]
 mod loss;
 #[path = "../dialogues/path_mtu.rs"]
@@ -32,10 +20,6 @@ mod path_mtu;
 mod predicted;
 #[path = "../dialogues/properties.rs"]
 mod properties;
-#[path = "../dialogues/receive.rs"]
-mod receive;
-#[path = "../dialogues/register.rs"]
-mod register;
 #[path = "../dialogues/sack.rs"]
 mod sack;
 #[path = "../dialogues/send.rs"]

@@ -22,6 +22,10 @@ mod chaos;
 mod close;
 #[path = "../dialogues/ecn.rs"]
 mod ecn;
+#[path = "../dialogues/fragment_map.rs"]
+mod fragment_map;
+#[path = "../dialogues/fragments.rs"]
+mod fragments;
 #[path = "../dialogues/handshake.rs"]
 mod handshake;
 #[path = "../dialogues/isn.rs"]

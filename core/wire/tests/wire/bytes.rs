@@ -1,6 +1,6 @@
 //! Hand-written packets: these bytes say this, and this is written as these bytes.
 
-use wire::ipv4::{ECN_ECT_0, ECN_NOT_ECT};
+use wire::ipv4::{ECN_CE, ECN_ECT_0, ECN_NOT_ECT};
 use wire::{
     Address, ArpOperation, ArpRepr, Endpoint, EtherType, EthernetRepr, EthernetView, FlowKey,
     IcmpRepr, IcmpView, Ipv4Addr, Ipv4Repr, Ipv4View, MacAddr, Prefix, Protocol, QuotedTcp,
@@ -222,6 +222,46 @@ fn ipv4_options_padding_and_fragments() {
     assert!(view.is_fragment() && view.more_fragments() && !view.dont_fragment());
     packet[20] ^= 1;
     assert!(!Ipv4View::parse(&packet).unwrap().verify_checksum(), "options are covered");
+}
+
+/// What was cut is the packet again, once it is put together.
+#[test]
+fn fragments_are_parts_of_their_packet() {
+    let mut whole = vec![0; 20 + 100];
+    let repr = Ipv4Repr::new(CLIENT, SERVER, Protocol::UDP, 100);
+    Ipv4Repr { ident: 7, ..repr }.emit(&mut whole);
+    (0..100).for_each(|at| whole[20 + at] = at as u8);
+    let mut out = [0; 200];
+    for (bytes, more) in [(0..48, true), (48..100, false)] {
+        let len = wire::ip::emit_fragment(&whole, 0x1_0009, bytes.clone(), more, &mut out);
+        let view = Ipv4View::parse(&out[..len]).unwrap();
+        assert!(view.verify_checksum() && view.is_fragment() && !view.dont_fragment());
+        assert_eq!((view.total_len(), view.ident()), (len, 9));
+        assert_eq!((view.fragment_offset(), view.more_fragments()), (bytes.start as u16, more));
+        assert_eq!(view.payload(), &whole[20..][bytes]);
+    }
+    out[20..120].copy_from_slice(&whole[20..]);
+    wire::ip::reassemble(&mut out[..120], 20, false);
+    let view = Ipv4View::parse(&out[..120]).unwrap();
+    assert_eq!(Ipv4Repr::from_view(&view), Ipv4Repr { ident: 9, dont_fragment: false, ..repr });
+}
+
+/// RFC 791 §3.2, RFC 3168 §5.3.
+#[test]
+fn the_header_of_a_first_fragment_becomes_that_of_the_datagram() {
+    // 24 bytes of header, "don't fragment" and "more fragments" set.
+    let mut packet = vec![0x46, 0b10, 0, 32, 0x12, 0x34, 0x60, 0, 1, 17, 0, 0];
+    packet.extend([10, 0, 0, 1, 10, 0, 0, 2, 0x94, 4, 0, 0]);
+    packet.extend([7; 300]);
+    for (is_marked, ecn) in [(false, ECN_ECT_0), (true, ECN_CE)] {
+        wire::ipv4::reassemble(&mut packet, is_marked);
+        let view = Ipv4View::parse(&packet).unwrap();
+        assert!(view.verify_checksum() && !view.is_fragment() && view.dont_fragment());
+        assert_eq!((view.total_len(), view.ident(), view.ecn()), (324, 0x1234, ecn));
+        assert_eq!((view.options(), view.payload()), (&[0x94, 4, 0, 0][..], &[7; 300][..]));
+    }
+    wire::ipv4::reassemble(&mut packet[..19], true);
+    wire::ipv4::reassemble(&mut packet[..21], true);
 }
 
 #[test]

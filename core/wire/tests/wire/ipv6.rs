@@ -211,6 +211,71 @@ fn fragments_end_the_chain() {
     }
 }
 
+/// RFC 7112 §3: up to the transport's header, all of it, and no fragment inside the fragment.
+#[test]
+fn a_first_fragment_has_the_whole_chain_or_not() {
+    const TCP: u8 = 6;
+    const ICMP: u8 = 58;
+    let is_whole = |next: u8, payload: &[u8]| {
+        let bytes = packet(FRAGMENT, &[&[next, 0, 0, 1, 0, 0, 0, 1][..], payload].concat());
+        Ipv6View::parse(&bytes).unwrap().has_whole_chain()
+    };
+    // A TCP header of 24 bytes.
+    let mut tcp = [0; 24];
+    tcp[12] = 0x60;
+    assert_eq!([16, 24].map(|len| is_whole(TCP, &tcp[..len])), [false, true]);
+    let behind = |next, units: u8| [&padded(next, units)[..], &[0; 8]].concat();
+    for next in [UDP, ICMP] {
+        assert_eq!(
+            [8, 16].map(|len| is_whole(DESTINATION, &behind(next, 1)[..len])),
+            [false, true]
+        );
+    }
+    assert!(is_whole(DESTINATION, &behind(NO_NEXT, 1)[..8]) && is_whole(132, &[0; 8]));
+    assert!(!is_whole(DESTINATION, &behind(UDP, 4)[..16]), "the header itself is cut");
+    assert!(!is_whole(FRAGMENT, &[UDP, 0, 0, 1, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0]));
+    assert!(is_whole(FRAGMENT, &[UDP, 0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0]));
+}
+
+/// RFC 8200 §4.5: the fixed header in each, and a Fragment header that names what the packet began with.
+#[test]
+fn fragments_are_parts_of_their_packet() {
+    let whole = packet(DESTINATION, &[&padded(UDP, 2)[..], &[5; 60]].concat());
+    let mut out = [0; 200];
+    for (bytes, more) in [(0..48, true), (48..76, false)] {
+        let len = ip::emit_fragment(&whole, 0xdead_beef, bytes.clone(), more, &mut out);
+        let view = Ipv6View::parse(&out[..len]).unwrap();
+        let expected = Fragment6 {
+            offset: bytes.start as u16,
+            more,
+            ident: 0xdead_beef,
+            header_offset: 40,
+            next_header_field: 6,
+            next_header: Protocol(DESTINATION),
+        };
+        assert_eq!((view.fragment(), view.total_len()), (Some(expected), len));
+        assert_eq!(view.payload(), &whole[40..][bytes]);
+        assert_eq!((view.src(), view.dst()), (CLIENT, SERVER));
+    }
+}
+
+/// RFC 8200 §4.5: the reassembled packet is an atomic fragment.
+#[test]
+fn the_headers_of_a_first_fragment_become_those_of_the_packet() {
+    let first = [&padded(FRAGMENT, 1)[..], &[UDP, 0, 0, 1, 0, 0, 0, 1], &[3; 16]].concat();
+    let mut bytes = packet(DESTINATION, &first);
+    let header_len = Ipv6View::parse(&bytes).unwrap().header_len();
+    bytes.extend([4; 300]);
+    for (is_marked, ecn) in [(false, 0), (true, 3)] {
+        wire::ipv6::reassemble(&mut bytes, header_len, is_marked);
+        let view = Ipv6View::parse(&bytes).unwrap();
+        assert_eq!((view.fragment(), view.is_atomic_fragment()), (None, true));
+        assert_eq!((view.protocol(), view.ecn(), view.payload().len()), (Protocol::UDP, ecn, 316));
+        assert_eq!(view.header_len(), header_len);
+    }
+    wire::ipv6::reassemble(&mut bytes[..39], 3, true);
+}
+
 /// RFC 6946: offset 0 and no more fragments; the reserved bits count for nothing.
 #[test]
 fn atomic_fragments_are_whole() {
@@ -218,7 +283,9 @@ fn atomic_fragments_are_whole() {
     let bytes = packet(FRAGMENT, &body);
     let view = Ipv6View::parse(&bytes).unwrap();
     assert_eq!((view.fragment(), view.protocol()), (None, Protocol::UDP));
-    assert_eq!(view.payload(), b"abc");
+    assert_eq!((view.payload(), view.is_atomic_fragment()), (&b"abc"[..], true));
+    let bytes = packet(DESTINATION, &[&padded(UDP, 1), &b"abc"[..]].concat());
+    assert!(!Ipv6View::parse(&bytes).unwrap().is_atomic_fragment());
 }
 
 /// RFC 8200 §4.5: multiples of 8 bytes before the last fragment, and no more than 65,535 bytes in all.

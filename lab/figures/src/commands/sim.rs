@@ -106,6 +106,9 @@ pub struct Args {
     /// Probability that a bit of a frame is flipped [default: 0.01].
     #[arg(long, value_name = "P", value_parser = probability)]
     pub corrupt: Option<f64>,
+    /// Probability that a packet is cut into fragments [default: 0].
+    #[arg(long, value_name = "P", value_parser = probability)]
+    pub fragments: Option<f64>,
     /// Ordinary hosts only: no tiny windows, segments, pools or rings, one core each.
     #[arg(long)]
     pub plain: bool,
@@ -177,6 +180,7 @@ impl Args {
             turns: self.turns.map(usize::from),
             queues: self.queues,
             capture: self.pcap.is_some(),
+            fragments: self.fragments.unwrap_or(0.0),
             ..ScenarioConfig::new(scenario)
         }
     }
@@ -192,6 +196,7 @@ impl Args {
             ("duplicate", number(self.duplicate)),
             ("reorder", number(self.reorder)),
             ("corrupt", number(self.corrupt)),
+            ("fragments", number(self.fragments)),
             ("plain", flag(self.plain)),
             ("turns", self.turns.map(|turns| turns.to_string())),
             ("queues", flag(self.queues)),

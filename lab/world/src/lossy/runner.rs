@@ -55,6 +55,8 @@ pub struct ScenarioConfig {
     pub queues: bool,
     /// Keep the frames that the server sends and receives.
     pub capture: bool,
+    /// Share of the packets that the network cuts into fragments.
+    pub fragments: f64,
 }
 
 impl ScenarioConfig {
@@ -70,6 +72,7 @@ impl ScenarioConfig {
             turns: None,
             queues: false,
             capture: false,
+            fragments: 0.0,
         }
     }
 }
@@ -107,6 +110,8 @@ pub struct RunStats {
     pub deferred: u64,
     /// Segments that came out of order.
     pub out_of_order: u64,
+    /// Packets put together from fragments.
+    pub reassembled: u64,
     /// Allocations that found no memory.
     pub exhausted: u64,
     /// The network's counters.
@@ -235,6 +240,7 @@ impl Simulation {
             variation.speak_ipv6(seed);
         }
         let network = Network::new(seed, config.faults);
+        network.borrow_mut().cuts = config.fragments;
         if config.capture {
             network.borrow_mut().capture = Some(Capture::default());
         }
@@ -406,6 +412,7 @@ impl Simulation {
             moved_connections: moves.connections,
             deferred: moves.packets,
             out_of_order: total("tcp_out_of_order"),
+            reassembled: total("reassembled"),
             exhausted: self.hosts.iter().map(Host::exhausted).sum(),
             network: network.stats,
         };

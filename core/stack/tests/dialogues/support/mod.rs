@@ -1,9 +1,12 @@
 //! The two ends of a dialogue.
 
+mod fragment;
 mod peer;
 mod segment;
 mod world;
 
+#[allow(unused_imports, reason = "the fuzz targets send some of them")]
+pub use fragment::{fragment, fragments, with_options};
 pub use peer::{Open, Peer};
 #[allow(unused_imports, reason = "each suite sends messages of one version of IP")]
 pub use segment::{

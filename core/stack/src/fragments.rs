@@ -1,0 +1,39 @@
+//! Fragments on their way through the stack: in from the first pass, out as packets or as reports.
+
+use mem::Mbuf;
+
+use crate::budget::class_of;
+use crate::context::Context;
+use crate::icmp::{self, Undelivered};
+use crate::reassembly::{Expired, Fragment};
+
+/// log2 of the seconds after which peers are classed anew: above the life of a slot, so that the slots of a peer are of two
+/// classes at most.
+const EPOCH_SHIFT: u32 = 6;
+
+/// A fragment came. Answers the frame of its datagram, where that is whole now: no device has verified its checksums.
+#[cold]
+pub(crate) fn arrive(fragment: &Fragment, mbuf: Mbuf, ctx: &mut Context<'_>) -> Option<Mbuf> {
+    let Context { now, tick, shared, pool, out, stats, .. } = ctx;
+    stats.fragments_in += 1;
+    let epoch = (now.as_millis() / 1000) >> EPOCH_SHIFT;
+    let class = class_of(fragment.key.pair.remote, epoch, &shared.port_key);
+    let whole = out.reassembly.take_in(fragment, mbuf.bytes(), (*tick, class), pool, stats);
+    out.min_group_due = out.min_group_due.min(out.reassembly.next_due());
+    pool.free(mbuf);
+    whole
+}
+
+/// Gives up the datagrams whose time is over, and reports each of which the first fragment came (RFC 792, RFC 4443 §3.3).
+/// Answers when the next one is due, in ticks.
+pub(crate) fn expire(ctx: &mut Context<'_>) -> u64 {
+    while let Some(Expired { pair, has_first, chunk }) = ctx.out.reassembly.pop_expired(ctx.tick) {
+        ctx.stats.reassembly_timeouts += 1;
+        if has_first {
+            icmp::undelivered(Undelivered::Incomplete, &chunk, pair, ctx);
+        }
+        ctx.pool.unkeep();
+        ctx.pool.free(chunk);
+    }
+    ctx.out.reassembly.next_due()
+}
