@@ -11,7 +11,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 DEMO_SECONDS ?= 4
 FUZZ_SECONDS ?= 60
 
-.PHONY: help setup demo test test-devices attack-tcp lint bpf fuzz loom miri nightly bench clean
+.PHONY: help setup demo test test-devices attack-tcp packetdrill-plugin lint bpf fuzz loom miri nightly bench clean
 
 help: ## this list
 	@grep -hE '^[a-z%-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z%-]+):.*## /\1\t/' | expand -t 14
@@ -38,6 +38,10 @@ test-devices: ## the drivers of real NICs, in emulated machines: a table in docs
 
 attack-tcp: ## TCP attacks in virtual time beside honest clients: a table; fails where an attack works
 	$(CARGO) run --release --quiet --package attack -- tcp
+
+packetdrill-plugin: ## the stack as a shared object for google/packetdrill; prints its path last
+	$(CARGO) build --package packetdrill
+	@realpath $(TARGET)/debug/libtailplane_packetdrill.so
 
 lint: ## format and clippy alone
 	scripts/lint.sh

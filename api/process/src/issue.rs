@@ -170,6 +170,13 @@ impl Near<'_> {
                 calls.again(handle);
                 Ok(())
             }
+            CallRecord::Listen { cookie, transport, port, backlog } => {
+                calls.listen(cookie, transport, port, backlog)
+            }
+            CallRecord::Unlisten { cookie, transport, port } => {
+                calls.unlisten(cookie, transport, port)
+            }
+            CallRecord::Inform { handle } => calls.inform(handle),
             CallRecord::Sendv { handle, staged } => {
                 let Some(len) = self.gather(staged, only, pieces, gathered) else { return };
                 self.count_sent(handle, len);

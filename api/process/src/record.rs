@@ -2,7 +2,7 @@
 
 use domain::{
     BufferRef, CallError, CallKind, CallRecord, ConnectError, Cookie, DeadReason, Event,
-    EventRecord, FirstWindow, Handle, Placed, SharedMemory, Staged,
+    EventRecord, FirstWindow, Handle, Placed, SharedMemory, Staged, Transport,
 };
 use wire::{Address, Endpoint};
 
@@ -67,7 +67,7 @@ const CONNECT_ERRORS: [ConnectError; 6] = [
 ];
 const REASONS: [DeadReason; 4] =
     [DeadReason::Closed, DeadReason::Reset, DeadReason::TimedOut, DeadReason::Aborted];
-const CALL_KINDS: [CallKind; 8] = [
+const CALL_KINDS: [CallKind; 11] = [
     CallKind::Connect,
     CallKind::Accept,
     CallKind::Sendv,
@@ -76,7 +76,11 @@ const CALL_KINDS: [CallKind; 8] = [
     CallKind::Abort,
     CallKind::UdpSendv,
     CallKind::Shutdown,
+    CallKind::Listen,
+    CallKind::Unlisten,
+    CallKind::Inform,
 ];
+const TRANSPORTS: [Transport; 2] = [Transport::Tcp, Transport::Udp];
 const CALL_ERRORS: [CallError; 7] = [
     CallError::BadHandle,
     CallError::BadState,
@@ -176,6 +180,12 @@ pub(crate) fn event_words(event: &Event<'_>, offset: impl Fn(&[u8]) -> u64) -> W
             let kind = first(9, number_of(&CALL_KINDS, call), word as u16, 0);
             [kind, handle.to_bits(), cookie.0, accepted]
         }
+        Event::Listening { cookie } => [10, 0, cookie.0, 0],
+        Event::Info { handle, cookie, info } => {
+            let place = offset(info);
+            let kind = first(11, place >> 32 & 0xff, info.len() as u16, 0);
+            [kind, handle.to_bits(), cookie.0, place & 0xffff_ffff]
+        }
     }
 }
 
@@ -233,6 +243,11 @@ pub(crate) fn other_event(words: &Words) -> Option<(EventRecord, Option<Span>)> 
         9 => {
             let error = call_error(kind >> 16 & 0xffff, fourth)?;
             EventRecord::Failed { call: value_of(&CALL_KINDS, byte)?, handle, cookie, error }
+        }
+        10 => EventRecord::Listening { cookie },
+        11 => {
+            let record = EventRecord::Info { handle, cookie, buffer: BufferRef { index: 0 } };
+            return Some((record, Some(span(kind, fourth as u32))));
         }
         _ => return None,
     };
@@ -295,6 +310,14 @@ fn call_words(record: &CallRecord, piece: impl Fn(u32) -> u64) -> Words {
         CallRecord::Shutdown { handle } => [9, handle.to_bits(), 0, 0],
         CallRecord::Abort { handle } => [5, handle.to_bits(), 0, 0],
         CallRecord::Again { handle } => [6, handle.to_bits(), 0, 0],
+        CallRecord::Listen { cookie, transport, port, backlog } => {
+            let transport = number_of(&TRANSPORTS, transport);
+            [first(10, transport, port, backlog.into()), cookie.0, 0, 0]
+        }
+        CallRecord::Unlisten { cookie, transport, port } => {
+            [first(11, number_of(&TRANSPORTS, transport), port, 0), cookie.0, 0, 0]
+        }
+        CallRecord::Inform { handle } => [12, handle.to_bits(), 0, 0],
         CallRecord::UdpSendv { local_port, peer, staged } => {
             let kind = |is_only| first(7, is_only, local_port, peer.port.into());
             let (third, fourth) = address_words(peer.addr);
@@ -339,6 +362,15 @@ pub(crate) fn call(words: &Words) -> Option<(CallRecord, Option<u64>)> {
             CallRecord::SendvPlaced { handle, placed: Placed { memory, offset, len } }
         }
         9 => CallRecord::Shutdown { handle },
+        10 | 11 => {
+            let (cookie, port) = (Cookie(second), (kind >> 16) as u16);
+            let transport = value_of(&TRANSPORTS, kind >> 8 & 0xff)?;
+            match kind & 0xff {
+                10 => CallRecord::Listen { cookie, transport, port, backlog: (kind >> 32) as u16 },
+                _ => CallRecord::Unlisten { cookie, transport, port },
+            }
+        }
+        12 => CallRecord::Inform { handle },
         _ => return None,
     };
     Some((record, None))
@@ -362,6 +394,29 @@ mod tests {
             let words = [kind | 1 << bit, second, third, fourth];
             assert_eq!(call(&words), Some((heard, None)), "{words:x?}");
         }
+    }
+
+    #[test]
+    fn calls_and_events_about_ports_and_information_come_over() {
+        let (cookie, handle, port) = (Cookie(u64::MAX - 3), Handle::from_bits(1 << 63 | 5), 60_001);
+        for transport in TRANSPORTS {
+            for record in [
+                CallRecord::Listen { cookie, transport, port, backlog: 511 },
+                CallRecord::Unlisten { cookie, transport, port },
+                CallRecord::Inform { handle },
+            ] {
+                let words = call_words(&record, |_| unreachable!("it has no pieces"));
+                assert_eq!(call(&words), Some((record, None)));
+            }
+        }
+        assert_eq!(call(&[10 | 2 << 8, 0, 0, 0]), None, "no such transport");
+        let at = |_: &[u8]| 0x12_3456_789a;
+        let words = event_words(&Event::Listening { cookie }, at);
+        assert_eq!(other_event(&words), Some((EventRecord::Listening { cookie }, None)));
+        let words = event_words(&Event::Info { handle, cookie, info: &[0; 208] }, at);
+        let info = EventRecord::Info { handle, cookie, buffer: BufferRef { index: 0 } };
+        let span = Span { offset: at(&[]), len: 208 };
+        assert_eq!(other_event(&words), Some((info, Some(span))));
     }
 
     #[test]

@@ -44,7 +44,10 @@ impl Service for Echo {
                         .expect("room");
                 }
                 Event::Failed { handle, .. } => calls.abort(handle).expect("room"),
-                Event::Sent { .. } | Event::Dead { .. } => {}
+                Event::Sent { .. }
+                | Event::Dead { .. }
+                | Event::Listening { .. }
+                | Event::Info { .. } => {}
             }
         }
     }

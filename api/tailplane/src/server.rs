@@ -499,8 +499,11 @@ impl<P: Protocol, S: Slots<P::Connection>> Server<P, S> {
                 self.stats.broken += 1;
                 self.with(now, (cookie, handle), calls, |turn, slot| turn.abort(slot));
             }
-            // A server does not connect, and its other calls fail only on connections that died.
-            Event::Connected { .. } | Event::Failed { .. } => {}
+            // A server neither connects, listens nor asks, and its other calls fail only on connections that died.
+            Event::Connected { .. }
+            | Event::Failed { .. }
+            | Event::Listening { .. }
+            | Event::Info { .. } => {}
         }
     }
 }

@@ -258,6 +258,8 @@ impl DelayedSpin {
             Event::Connected { .. }
             | Event::Datagram { .. }
             | Event::Again { .. }
+            | Event::Listening { .. }
+            | Event::Info { .. }
             | Event::Failed { .. } => {}
         }
     }

@@ -92,6 +92,13 @@ impl<N: Nic> ElasticThread<N> {
         Self { staging: Some(staging), ..self }
     }
 
+    /// For peers without timestamps, whose segments are longer: what the application sends is staged in buffers of so many
+    /// bytes, in a call array with room for `calls`.
+    #[must_use]
+    pub fn cutting(self, calls: usize, segment_bytes: usize) -> Self {
+        Self { calls: CallArray::new(calls.max(1), segment_bytes), ..self }
+    }
+
     /// For a service in another process: events are written to `mirror` as they come about.
     #[must_use]
     pub fn mirroring(mut self, mirror: impl EventMirror + 'static) -> Self {

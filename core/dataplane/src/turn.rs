@@ -81,6 +81,8 @@ fn runs_anywhere(record: &EventRecord) -> bool {
         | EventRecord::ConnectFailed { .. }
         | EventRecord::Dead { .. }
         | EventRecord::Datagram { .. }
+        | EventRecord::Listening { .. }
+        | EventRecord::Info { .. }
         | EventRecord::Failed { .. } => false,
     }
 }

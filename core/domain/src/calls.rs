@@ -24,6 +24,15 @@ pub struct Staged {
     pub count: u32,
 }
 
+/// What a port belongs to, and what a rule of the access policy is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transport {
+    /// Connections.
+    Tcp,
+    /// Datagrams.
+    Udp,
+}
+
 /// One batched system call (IX Table II) as a record of fixed size. The dataplane chooses the local port of a `Connect`
 /// without one. `SendvPlaced` is only of an array [by place](CallArray::by_place).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -39,6 +48,9 @@ pub enum CallRecord {
     Abort { handle: Handle },
     Again { handle: Handle },
     UdpSendv { local_port: u16, peer: Endpoint, staged: Staged },
+    Listen { cookie: Cookie, transport: Transport, port: u16, backlog: u16 },
+    Unlisten { cookie: Cookie, transport: Transport, port: u16 },
+    Inform { handle: Handle },
 }
 
 const _: () = assert!(size_of::<CallRecord>() <= 32);
@@ -55,8 +67,12 @@ impl CallRecord {
             | Self::Shutdown { handle }
             | Self::Close { handle }
             | Self::Abort { handle }
-            | Self::Again { handle } => Some(handle),
-            Self::Connect { .. } | Self::UdpSendv { .. } => None,
+            | Self::Again { handle }
+            | Self::Inform { handle } => Some(handle),
+            Self::Connect { .. }
+            | Self::UdpSendv { .. }
+            | Self::Listen { .. }
+            | Self::Unlisten { .. } => None,
         }
     }
 }
@@ -400,6 +416,48 @@ impl<'a> Calls<'a> {
         peer: Endpoint,
     ) -> Result<(), Full> {
         self.array.push(CallRecord::Connect { cookie, peer, local_port: Some(local_port) })
+    }
+
+    /// Opens a port: connections to it knock, or datagrams for it arrive, on all elastic threads. Of the connections of
+    /// one thread at most `backlog` may be open and not accepted, and at most as many as the configuration says.
+    /// [`Event::Listening`](crate::Event::Listening) with this cookie answers, or `Event::Failed`: the port is open
+    /// already (`BadState`), or the operator's policy does not allow it (`Forbidden`).
+    ///
+    /// # Errors
+    /// [`Full`].
+    pub fn listen(
+        &mut self,
+        cookie: Cookie,
+        transport: Transport,
+        port: u16,
+        backlog: u16,
+    ) -> Result<(), Full> {
+        self.array.push(CallRecord::Listen { cookie, transport, port, backlog })
+    }
+
+    /// Closes a port, be it one of the configuration or one that [`listen`](Self::listen) opened. Connections to it that
+    /// are not accepted are reset, at the end of the cycle that executes the call, and on other elastic threads in their
+    /// next one; half-open ones are forgotten. `Event::Failed` with this cookie where the port is not open (`BadState`)
+    /// or is not the application's (`Forbidden`).
+    ///
+    /// # Errors
+    /// [`Full`].
+    pub fn unlisten(
+        &mut self,
+        cookie: Cookie,
+        transport: Transport,
+        port: u16,
+    ) -> Result<(), Full> {
+        self.array.push(CallRecord::Unlisten { cookie, transport, port })
+    }
+
+    /// Asks what is known of a connection: [`Event::Info`](crate::Event::Info) answers, or `Event::Failed` where the
+    /// handle is stale or there is no packet memory to answer in (`Busy`).
+    ///
+    /// # Errors
+    /// [`Full`].
+    pub fn inform(&mut self, handle: Handle) -> Result<(), Full> {
+        self.array.push(CallRecord::Inform { handle })
     }
 
     /// Accepts a connection that knocked; `cookie` comes with all of its events.

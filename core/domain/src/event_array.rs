@@ -161,6 +161,21 @@ impl EventArray {
         Ok(())
     }
 
+    /// Appends what is known of a connection, as bytes in `mbuf`.
+    ///
+    /// # Errors
+    /// The buffer comes back where the array is full.
+    pub fn push_info(&mut self, handle: Handle, cookie: Cookie, mbuf: Mbuf) -> Result<(), Mbuf> {
+        if self.records.len() == self.capacity {
+            return Err(mbuf);
+        }
+        let buffer = self.next_buffer();
+        // It is none of the connection's bytes, and is freed after the batch.
+        self.buffers.push((None, mbuf));
+        self.add(EventRecord::Info { handle, cookie, buffer });
+        Ok(())
+    }
+
     /// Appends an event that a dataplane in another process made, with its bytes where it has some: the
     /// application's side of a domain of two processes. Such an array is emptied by
     /// [`conclude`](Self::conclude).

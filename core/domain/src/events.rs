@@ -47,6 +47,9 @@ pub enum CallKind {
     Abort,
     UdpSendv,
     Shutdown,
+    Listen,
+    Unlisten,
+    Inform,
 }
 
 /// Why a call was not, or not wholly, executed.
@@ -54,7 +57,8 @@ pub enum CallKind {
 pub enum CallError {
     /// The handle names no connection, or one that has ended.
     BadHandle,
-    /// The call makes no sense in the connection's state (sending after close, accepting twice).
+    /// The call makes no sense in the connection's state (sending after close, accepting twice), or in the port's
+    /// (opening an open one, closing a closed one).
     BadState,
     /// Only the first `accepted` bytes were taken: the window, or the packet memory, was smaller.
     Trimmed {
@@ -65,9 +69,10 @@ pub enum CallError {
     TooMuch,
     /// A datagram did not fit one frame, or no route leads there.
     Unsendable,
-    /// The operator's policy does not allow this application to send there, or from that port.
+    /// The operator's policy does not allow this application to send there, or from that port, or to open that port.
     Forbidden,
-    /// The connection is on its way to another core, and as many calls wait for it as may: try again.
+    /// The connection is on its way to another core, and as many calls wait for it as may, or there is no packet memory
+    /// to answer in: try again.
     Busy,
 }
 
@@ -152,13 +157,27 @@ pub enum Event<'a> {
         /// Its payload.
         data: &'a [u8],
     },
+    /// A port is open: see [`Calls::listen`](crate::Calls::listen).
+    Listening {
+        /// As passed to `listen`.
+        cookie: Cookie,
+    },
+    /// What is known of a connection: see [`Calls::inform`](crate::Calls::inform).
+    Info {
+        /// The connection.
+        handle: Handle,
+        /// As passed to `accept` or `connect`.
+        cookie: Cookie,
+        /// A [`ConnectionInfo`](crate::ConnectionInfo) as bytes.
+        info: &'a [u8],
+    },
     /// A call was not, or not wholly, executed.
     Failed {
         /// Which call.
         call: CallKind,
         /// The handle that it named, as far as it had one.
         handle: Handle,
-        /// The connection's cookie, where the handle names one.
+        /// The connection's cookie, where the handle names one, or the cookie that came with the call.
         cookie: Cookie,
         /// Why.
         error: CallError,
@@ -211,6 +230,8 @@ pub enum EventRecord {
     Again { handle: Handle, cookie: Cookie, window: u32 },
     Dead { handle: Handle, cookie: Cookie, reason: DeadReason },
     Datagram { local_port: u16, peer: Endpoint, buffer: BufferRef },
+    Listening { cookie: Cookie },
+    Info { handle: Handle, cookie: Cookie, buffer: BufferRef },
     Failed { call: CallKind, handle: Handle, cookie: Cookie, error: CallError },
 }
 
@@ -220,14 +241,19 @@ impl EventRecord {
     /// Where its bytes stand, if it has any.
     pub fn buffer(&self) -> Option<BufferRef> {
         match *self {
-            Self::Recv { buffer, .. } | Self::Datagram { buffer, .. } => Some(buffer),
+            Self::Recv { buffer, .. }
+            | Self::Datagram { buffer, .. }
+            | Self::Info { buffer, .. } => Some(buffer),
             _ => None,
         }
     }
 
     /// The same, with its bytes, if it has any, in another place.
     pub(crate) fn with_buffer(mut self, place: BufferRef) -> Self {
-        if let Self::Recv { buffer, .. } | Self::Datagram { buffer, .. } = &mut self {
+        if let Self::Recv { buffer, .. }
+        | Self::Datagram { buffer, .. }
+        | Self::Info { buffer, .. } = &mut self
+        {
             *buffer = place;
         }
         self
@@ -243,8 +269,9 @@ impl EventRecord {
             | Self::Eof { handle, .. }
             | Self::Again { handle, .. }
             | Self::Dead { handle, .. }
+            | Self::Info { handle, .. }
             | Self::Failed { handle, .. } => Some(handle),
-            Self::ConnectFailed { .. } | Self::Datagram { .. } => None,
+            Self::ConnectFailed { .. } | Self::Datagram { .. } | Self::Listening { .. } => None,
         }
     }
 
@@ -272,6 +299,10 @@ impl EventRecord {
             Self::Dead { handle, cookie, reason } => Event::Dead { handle, cookie, reason },
             Self::Datagram { local_port, peer, buffer } => {
                 Event::Datagram { local_port, peer, data: bytes(buffer) }
+            }
+            Self::Listening { cookie } => Event::Listening { cookie },
+            Self::Info { handle, cookie, buffer } => {
+                Event::Info { handle, cookie, info: bytes(buffer) }
             }
             Self::Failed { call, handle, cookie, error } => {
                 Event::Failed { call, handle, cookie, error }

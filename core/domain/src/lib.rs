@@ -16,11 +16,12 @@ mod event_array;
 mod events;
 mod full;
 mod handle;
+mod info;
 mod mirrored;
 mod placed;
 
 pub use answers::Answers;
-pub use calls::{CallArray, CallRecord, Calls, Staged};
+pub use calls::{CallArray, CallRecord, Calls, Staged, Transport};
 pub use event_array::{EventArray, EventIter, Events, Held};
 pub use events::{
     BufferRef, CallError, CallKind, ConnectError, DeadReason, Event, EventRecord, FirstWindow,
@@ -28,6 +29,7 @@ pub use events::{
 };
 pub use full::Full;
 pub use handle::{Cookie, Handle};
+pub use info::ConnectionInfo;
 pub use mirrored::{Appended, EventMirror};
 pub use placed::{Placed, SharedMemory};
 

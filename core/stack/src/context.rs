@@ -295,7 +295,7 @@ impl Context<'_> {
 
     /// What this core's backlog of a port holds.
     pub fn backlog(&self, port: u16) -> Backlog {
-        self.shared.listener(port).map_or_else(Backlog::default, |at| self.census.backlogs.of(at))
+        self.census.backlogs.of(port)
     }
 
     /// Counts a change of a port's backlog, for the core and for the flow group.
@@ -305,10 +305,8 @@ impl Context<'_> {
         port: u16,
         change: impl Fn(&mut Backlog),
     ) {
-        if let Some(at) = self.shared.listener(port) {
-            change(group.of_mut(at));
-            change(self.census.backlogs.of_mut(at));
-        }
+        group.change(port, &change);
+        self.census.backlogs.change(port, change);
     }
 
     /// The addresses of a pair.

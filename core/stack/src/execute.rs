@@ -13,7 +13,7 @@ use crate::policy::{Direction, Transport};
 use crate::shared::Shared;
 use crate::tcp::conn::Place;
 use crate::tcp::group::FlowGroup;
-use crate::tcp::{calls, close, connect, predicted, receive};
+use crate::tcp::{calls, close, connect, info, predicted, receive};
 use crate::{again, udp};
 
 /// Whether a flow group is one that another core owns, or that is on its way.
@@ -147,6 +147,11 @@ fn one(
         CallRecord::Connect { cookie, peer, local_port } => {
             connect(groups, core, ports, cookie, (peer, local_port), ctx);
         }
+        CallRecord::Listen { .. } | CallRecord::Unlisten { .. } => change_port(record, ctx),
+        CallRecord::Inform { handle } => match resolve(groups, handle) {
+            Some((place, conn, cold)) => info::inform(place, conn, cold, ctx),
+            None => stale(CallKind::Inform, handle, ctx),
+        },
         CallRecord::Accept { handle, cookie } => match place_of(groups, handle) {
             Some((group, slot)) => calls::accept(group, slot, cookie, ctx),
             None => stale(CallKind::Accept, handle, ctx),
@@ -168,6 +173,35 @@ fn one(
             if let Some((group, slot)) = place_of(groups, handle) {
                 calls::abort(group, slot, ctx);
             }
+        }
+    }
+}
+
+/// Opens a port, with a backlog, or closes it: what it has not handed over ends in
+/// [`unlisten::look`](crate::tcp::unlisten::look).
+fn change_port(record: &CallRecord, ctx: &mut Context<'_>) {
+    let (cookie, transport, port, backlog) = match *record {
+        CallRecord::Listen { cookie, transport, port, backlog } => {
+            (cookie, transport, port, Some(backlog))
+        }
+        CallRecord::Unlisten { cookie, transport, port } => (cookie, transport, port, None),
+        _ => return,
+    };
+    let (shared, nothing) = (ctx.shared, Handle::from_bits(u64::MAX));
+    let ports = shared.ports(transport);
+    let call = if backlog.is_some() { CallKind::Listen } else { CallKind::Unlisten };
+    let is_allowed = shared.may_open(transport, port);
+    let is_done = is_allowed
+        && match backlog {
+            Some(backlog) => ports.open(port, backlog),
+            None => ports.close(port),
+        };
+    match (is_done, call) {
+        (true, CallKind::Listen) => ctx.event(EventRecord::Listening { cookie }),
+        (true, _) => {}
+        (false, _) => {
+            let error = if is_allowed { CallError::BadState } else { CallError::Forbidden };
+            calls::fail(call, nothing, cookie, error, ctx);
         }
     }
 }

@@ -40,6 +40,7 @@ mod nd;
 pub mod neighbors;
 mod pairs;
 pub mod policy;
+mod ports;
 mod reassembly;
 pub mod shared;
 mod stack;

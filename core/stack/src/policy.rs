@@ -11,7 +11,8 @@
 //! | `udp::arrive` | a received datagram | is dropped |
 //! | `udp::send` | `udp_sendv` | fails with [`CallError::Forbidden`](domain::CallError::Forbidden) |
 //!
-//! A segment of a connection is not judged: the connection was.
+//! A segment of a connection is not judged: the connection was. Which ports an application may open itself
+//! ([`Calls::listen`](domain::Calls::listen)) `execute` asks [`NetworkPolicy::allows_listening`]: none where nothing is said.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -19,18 +20,10 @@ use core::ops::RangeInclusive;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use clock::{Duration, Instant};
+pub use domain::Transport;
 use wire::{Address, Endpoint, Ipv4Addr, Prefix};
 
 use crate::tcp::isn::keyed_hash;
-
-/// The transport that a rule is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Transport {
-    /// Connections.
-    Tcp,
-    /// Datagrams.
-    Udp,
-}
 
 /// The side that begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,12 +75,16 @@ pub struct NetworkPolicy {
     pub allow_in: bool,
     /// Ports that datagrams may leave from; `None`: any.
     pub source_ports: Option<Vec<RangeInclusive<u16>>>,
+    /// Ports that the application may open and close while it runs, of both transports, beside those of the
+    /// configuration.
+    pub listen: Vec<RangeInclusive<u16>>,
 }
 
 impl Default for NetworkPolicy {
-    /// Allows everything.
+    /// Allows everything but ports that the configuration does not list.
     fn default() -> Self {
-        Self { rules: Vec::new(), allow_out: true, allow_in: true, source_ports: None }
+        let (rules, source_ports, listen) = (Vec::new(), None, Vec::new());
+        Self { rules, allow_out: true, allow_in: true, source_ports, listen }
     }
 }
 
@@ -114,6 +111,11 @@ impl NetworkPolicy {
     pub fn allows_source(&self, local_port: u16) -> bool {
         let ports = self.source_ports.as_ref();
         ports.is_none_or(|ports| ports.iter().any(|range| range.contains(&local_port)))
+    }
+
+    /// Whether the application may open a port that the configuration does not list.
+    pub fn allows_listening(&self, port: u16) -> bool {
+        self.listen.iter().any(|range| range.contains(&port))
     }
 
     /// Whether there is a peer to which the rules deny a datagram.
@@ -291,7 +293,12 @@ mod tests {
             allow_out: false,
             allow_in: false,
             source_ports: Some(vec![7..=7]),
+            listen: vec![9..=9, 80..=81],
         };
+        assert_eq!(
+            [8, 9, 79, 81].map(|port| policy.allows_listening(port)),
+            [false, true, false, true]
+        );
         let neighbour = Endpoint::new(Ipv4Addr::new(10, 1, 0, 0), 5);
         let comes_in = |peer, port| policy.allows(Direction::In, Transport::Tcp, peer, port);
         assert!(comes_in(neighbour, 8) && !comes_in(neighbour, 9));

@@ -9,7 +9,8 @@ use wire::{Address, Endpoint, Ipv4Addr, MacAddr, Toeplitz};
 
 use crate::config::StackConfig;
 use crate::neighbors::NeighborTable;
-use crate::policy::Access;
+use crate::policy::{Access, Transport};
+use crate::ports::OpenPorts;
 use crate::tcp::isn::IsnSecret;
 use crate::ticks::Ticks;
 
@@ -99,6 +100,10 @@ pub struct Shared {
     /// itself moves by value.
     home: Box<[AtomicU8; FLOW_GROUPS]>,
     register: Option<Arc<dyn PeerRegister>>,
+    /// TCP ports that are listened on.
+    pub(crate) listening: OpenPorts,
+    /// UDP ports on which datagrams are received.
+    pub(crate) bound: OpenPorts,
 }
 
 impl Shared {
@@ -123,6 +128,8 @@ impl Shared {
             ticks: Ticks::new(&config),
             window_scale: config.window_scale(),
             home: Box::new(home),
+            listening: OpenPorts::new(&config.tcp_listen),
+            bound: OpenPorts::new(&config.udp_bind),
             config,
             register: None,
         }
@@ -171,10 +178,27 @@ impl Shared {
         }
     }
 
-    /// The place in the configuration of a port that is listened on.
-    #[inline]
-    pub(crate) fn listener(&self, port: u16) -> Option<usize> {
-        self.config.tcp_listen.iter().position(|&listening| listening == port)
+    /// The ports of a transport that are open.
+    pub(crate) fn ports(&self, transport: Transport) -> &OpenPorts {
+        match transport {
+            Transport::Tcp => &self.listening,
+            Transport::Udp => &self.bound,
+        }
+    }
+
+    /// Connections of one core that may be open and not accepted on a port; `None`: it is not listened on.
+    pub(crate) fn unaccepted_most(&self, port: u16) -> Option<u32> {
+        Some(self.listening.backlog(port)?.min(self.config.backlog))
+    }
+
+    /// Whether the application may open or close a port: those of the configuration, and those that the policy names.
+    pub(crate) fn may_open(&self, transport: Transport, port: u16) -> bool {
+        let config = &self.config;
+        let configured = match transport {
+            Transport::Tcp => &config.tcp_listen,
+            Transport::Udp => &config.udp_bind,
+        };
+        configured.contains(&port) || config.policy.allows_listening(port)
     }
 
     /// The flow group of a hash: its low bits, as NICs index their indirection table.

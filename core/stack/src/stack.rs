@@ -22,7 +22,9 @@ use crate::shared::{FLOW_GROUPS, Shared};
 use crate::stats::StackStats;
 use crate::tcp::conn::Place;
 use crate::tcp::group::FlowGroup;
-use crate::tcp::{close, half_open, predicted, receive, reset, segment, settle, timers, too_big};
+use crate::tcp::{
+    close, half_open, predicted, receive, reset, segment, settle, timers, too_big, unlisten,
+};
 use crate::wheel::{Entry, TICK_SHIFT, tick_of};
 use crate::{again, arp, fragments, icmp, udp};
 
@@ -64,6 +66,7 @@ pub struct Stack {
     verified: bool,
     /// Where the search for those who hold most ahead of a gap goes on.
     relieve_at: Place,
+    closing: unlisten::Closing,
     leaving: Leaving,
 }
 
@@ -129,6 +132,7 @@ impl Stack {
             port_counter: 0,
             verified,
             relieve_at: Place::default(),
+            closing: unlisten::Closing::default(),
             leaving: Leaving::default(),
         }
     }
@@ -190,7 +194,7 @@ impl Stack {
 
     /// Of it, what needs neither the NIC nor room for events.
     pub fn has_work_of_its_own(&self) -> bool {
-        !self.out.pending.is_empty() || self.out.owed.len() > 0
+        !self.out.pending.is_empty() || self.out.owed.len() > 0 || self.closing.is_due()
     }
 
     /// Of it, what becomes events as soon as there is room for them.
@@ -429,7 +433,7 @@ impl Stack {
     /// were touched.
     pub fn flush(&mut self, now: Instant, pool: &mut Pool, events: &mut EventArray) {
         let looks = self.out.unresolved.next_look().is_some_and(|at| at <= now);
-        let relieve_at = &mut self.relieve_at;
+        let (relieve_at, closing) = (&mut self.relieve_at, &mut self.closing);
         with_context!(self, now, pool, events, |ctx, groups| {
             if looks {
                 ctx.look_at_unresolved();
@@ -438,6 +442,7 @@ impl Stack {
                 receive::relieve(groups, relieve_at, ctx);
             }
             reset::pay(ctx);
+            unlisten::look(groups, closing, ctx);
             let pending = core::mem::take(&mut ctx.out.looked_at);
             let mut pending = core::mem::replace(&mut ctx.out.pending, pending);
             for place in pending.drain(..) {

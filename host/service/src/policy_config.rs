@@ -3,6 +3,7 @@
 //! ```toml
 //! [policy]
 //! outgoing = "deny"             # what no rule is about: allow or deny
+//! listen = ["8000-8999"]        # ports that it may open and close while it runs; none where nothing is said
 //! bytes_per_s = 125_000_000     # what it sends; likewise packets_per_s, and connections_per_s that it has made
 //!
 //! [[policy.rules]]              # the first that is about a peer decides
@@ -31,6 +32,8 @@ pub struct PolicyConfig {
     outgoing: Verdict,
     /// Where the peer begins and no rule is about it.
     incoming: Verdict,
+    /// Ports that it may open while it runs, beside those of `[service]`.
+    listen: Vec<String>,
     /// See [`Rates::bytes`].
     bytes_per_s: Option<u64>,
     /// See [`Rates::packets`].
@@ -82,7 +85,9 @@ impl PolicyConfig {
         let rules = self.rules.iter().enumerate().map(|(place, rule)| {
             rule.rule().with_context(|| format!("`policy.rules`, number {}", place + 1))
         });
+        let listen = self.listen.iter().map(|ports| parse_ports("policy.listen", ports));
         Ok(NetworkPolicy {
+            listen: listen.collect::<anyhow::Result<_>>()?,
             rules: rules.collect::<anyhow::Result<_>>()?,
             allow_out: self.outgoing == Verdict::Allow,
             allow_in: self.incoming == Verdict::Allow,
@@ -142,7 +147,10 @@ impl RuleConfig {
                 TransportName::Udp => Transport::Udp,
             }),
             network: self.network.as_deref().map(parse_network).transpose()?,
-            ports: self.ports.as_deref().map_or(Ok(0..=u16::MAX), parse_ports)?,
+            ports: {
+                let parse = |ports| parse_ports("ports", ports);
+                self.ports.as_deref().map_or(Ok(0..=u16::MAX), parse)?
+            },
         })
     }
 }
@@ -159,11 +167,11 @@ fn parse_network(text: &str) -> anyhow::Result<Prefix> {
 }
 
 /// `80`, or `80-90`.
-fn parse_ports(text: &str) -> anyhow::Result<RangeInclusive<u16>> {
+fn parse_ports(key: &str, text: &str) -> anyhow::Result<RangeInclusive<u16>> {
     let (first, last) = text.split_once('-').unwrap_or((text, text));
     match (first.trim().parse::<u16>(), last.trim().parse::<u16>()) {
         (Ok(first), Ok(last)) if first <= last => Ok(first..=last),
-        _ => bail!("`ports` is '{text}'; allowed: a port as in 80, or a range as in 80-90"),
+        _ => bail!("`{key}` is '{text}'; allowed: a port as in 80, or a range as in 80-90"),
     }
 }
 
@@ -197,6 +205,7 @@ mod tests {
         let sends = policy.allows(Direction::Out, Transport::Udp, peer(10, 85), 7);
         assert!(!sends, "the rule is about TCP");
         assert_eq!(config.rates().bytes, Some(125_000_000));
+        assert!(policy.allows_listening(8999) && !policy.allows_listening(9000));
     }
 
     #[test]
@@ -210,6 +219,7 @@ mod tests {
             }
         }
         assert!(policy.allows_source(8) && !policy.allows_source(9));
+        assert!(!policy.allows_listening(7), "the configuration's own are not the policy's");
         assert_eq!(config.rates(), Rates::default());
         assert!(config.check(DomainName::Inline).is_ok());
     }
@@ -223,6 +233,7 @@ mod tests {
             (rule("network = \"everybody\""), "everybody"),
             (rule("ports = \"90-80\""), "90-80"),
             (rule("ports = \"70000\""), "number 1"),
+            ("listen = [\"8000-\"]".to_owned(), "policy.listen"),
             ("packets_per_s = 0".to_owned(), "policy.packets_per_s"),
             ("outgoing = \"perhaps\"".to_owned(), "perhaps"),
         ] {

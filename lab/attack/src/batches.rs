@@ -37,7 +37,7 @@ pub struct Tally {
     /// Calls beyond the room for them.
     pub refused: u64,
     /// Calls issued, by kind, as the arrays number them.
-    pub issued: [u64; 8],
+    pub issued: [u64; 10],
     /// Events told, by kind.
     pub told: [u64; 11],
     /// Requests that the client had right answers to.
@@ -48,8 +48,10 @@ pub struct Tally {
 
 impl std::fmt::Display for Tally {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        const CALLS: [&str; 8] =
-            ["connect", "accept", "send", "received", "close", "abort", "again", "datagram"];
+        const CALLS: [&str; 10] = [
+            "connect", "accept", "send", "received", "close", "abort", "again", "datagram",
+            "listen", "inform",
+        ];
         const EVENTS: [&str; 11] = [
             "knock",
             "connected",

@@ -91,7 +91,9 @@ impl Application {
             }
             Event::Failed { error, .. } => Heard::Failed(error),
             Event::Dead { handle, .. } => Heard::Dead(handle),
+            Event::Listening { .. } => return,
             Event::Sent { handle, .. }
+            | Event::Info { handle, .. }
             | Event::Eof { handle, .. }
             | Event::Again { handle, .. } => Heard::Of(handle),
         };

@@ -107,6 +107,7 @@ fn policy() -> impl Strategy<Value = NetworkPolicy> {
             allow_out,
             allow_in,
             source_ports,
+            listen: Vec::new(),
         },
     )
 }

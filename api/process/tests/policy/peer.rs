@@ -149,7 +149,12 @@ fn hear(
             (connection.handle, connection.is_over) = (None, true);
         }
         Event::Datagram { local_port, peer, .. } => datagrams.push((peer.port, local_port)),
-        Event::Sent { .. } | Event::Eof { .. } | Event::Again { .. } | Event::Failed { .. } => {}
+        Event::Sent { .. }
+        | Event::Eof { .. }
+        | Event::Again { .. }
+        | Event::Listening { .. }
+        | Event::Info { .. }
+        | Event::Failed { .. } => {}
     }
 }
 

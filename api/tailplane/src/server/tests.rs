@@ -219,6 +219,9 @@ impl Turn {
                 }
                 CallRecord::Connect { .. }
                 | CallRecord::SendvPlaced { .. }
+                | CallRecord::Listen { .. }
+                | CallRecord::Unlisten { .. }
+                | CallRecord::Inform { .. }
                 | CallRecord::Shutdown { .. }
                 | CallRecord::UdpSendv { .. } => panic!("a server does not {record:?}"),
             }

@@ -233,6 +233,9 @@ impl Rig {
             CallRecord::Connect { .. }
             | CallRecord::Shutdown { .. }
             | CallRecord::SendvPlaced { .. }
+            | CallRecord::Listen { .. }
+            | CallRecord::Unlisten { .. }
+            | CallRecord::Inform { .. }
             | CallRecord::UdpSendv { .. } => panic!("the service does not {record:?}"),
         }
     }

@@ -196,6 +196,7 @@ impl Stack {
         self.census.time_wait += group.in_time_wait;
         self.census.closed += group.closed;
         self.census.backlogs.add(&group.backlogs);
+        self.closing.take_in(group, &self.shared);
         self.out.kept[index] = kept;
         (0..kept).for_each(|_| pool.keep());
         self.restore(sealed, now, pool, events);

@@ -282,8 +282,10 @@ fn window_opened(
         send_queue::pump(place, conn, cold, ctx);
         loss::untrack(conn, cold);
     }
-    let telling = conn.flags.has(Flags::ACCEPTED) && conn.state.may_send();
-    if telling && (bytes > 0 || grew) {
+    // After `shutdown` it is of use what became of the rest, after `close` it is not.
+    let is_ended = !conn.state.may_send();
+    let telling = conn.flags.are(Flags::ACCEPTED, Flags::ACCEPTED.and(Flags::CLOSED));
+    if telling && (bytes > 0 || grew && !is_ended) {
         ctx.event(sent(place, conn, bytes));
     }
     output::note_pending(conn, place, ctx);

@@ -11,43 +11,57 @@ pub(crate) struct Backlog {
     pub unaccepted: u32,
 }
 
-/// Those of all ports, by their places in the configuration.
+/// Those of all ports that have some, by port: a sorted list, so that a SYN to one of many ports searches few.
 #[derive(Debug, Default)]
-pub(crate) struct Backlogs(Vec<Backlog>);
+pub(crate) struct Backlogs(Vec<(u16, Backlog)>);
 
 impl Backlogs {
-    /// Of the port at a place.
-    pub fn of(&self, place: usize) -> Backlog {
-        self.0.get(place).copied().unwrap_or_default()
+    /// Of a port.
+    pub fn of(&self, port: u16) -> Backlog {
+        let found = self.0.binary_search_by_key(&port, |(of, _)| *of);
+        found.map_or_else(|_| Backlog::default(), |at| self.0[at].1)
     }
 
-    /// The same, to be changed.
-    pub fn of_mut(&mut self, place: usize) -> &mut Backlog {
-        if self.0.len() <= place {
-            self.0.resize_with(place + 1, Backlog::default);
+    /// Changes that of a port.
+    pub fn change(&mut self, port: u16, change: impl FnOnce(&mut Backlog)) {
+        let found = self.0.binary_search_by_key(&port, |(of, _)| *of);
+        let at = found.unwrap_or_else(|at| {
+            self.0.insert(at, (port, Backlog::default()));
+            at
+        });
+        change(&mut self.0[at].1);
+        if self.0[at].1 == Backlog::default() {
+            self.0.remove(at);
         }
-        &mut self.0[place]
+    }
+
+    /// The ports that have some.
+    pub fn ports(&self) -> impl Iterator<Item = u16> {
+        self.0.iter().map(|(port, _)| *port)
     }
 
     /// Half-open connections of all ports.
     pub fn half_open(&self) -> u32 {
-        self.0.iter().map(|backlog| backlog.half_open).sum()
+        self.0.iter().map(|(_, backlog)| backlog.half_open).sum()
     }
 
     /// Those of a flow group come to this core.
     pub fn add(&mut self, group: &Self) {
-        for (place, backlog) in group.0.iter().enumerate() {
-            let sum = self.of_mut(place);
-            sum.half_open += backlog.half_open;
-            sum.unaccepted += backlog.unaccepted;
+        for (port, backlog) in &group.0 {
+            self.change(*port, |sum| {
+                sum.half_open += backlog.half_open;
+                sum.unaccepted += backlog.unaccepted;
+            });
         }
     }
 
     /// Those of a flow group leave this core.
     pub fn subtract(&mut self, group: &Self) {
-        for (sum, backlog) in self.0.iter_mut().zip(&group.0) {
-            sum.half_open -= backlog.half_open;
-            sum.unaccepted -= backlog.unaccepted;
+        for (port, backlog) in &group.0 {
+            self.change(*port, |sum| {
+                sum.half_open -= backlog.half_open;
+                sum.unaccepted -= backlog.unaccepted;
+            });
         }
     }
 }

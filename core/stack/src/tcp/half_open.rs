@@ -141,6 +141,19 @@ pub(crate) fn reset_all(group: &mut FlowGroup, ctx: &mut Context<'_>) -> u64 {
     reset
 }
 
+/// Forgets half-open connections of ports that are not listened on any more. Their peers learn of it by the reset that
+/// answers the last step of the handshake.
+pub(crate) fn forget_closed(group: &mut FlowGroup, ctx: &mut Context<'_>) {
+    for slot in 0..group.half_open.capacity() {
+        if let Some(half) = group.half_open.get(slot)
+            && ctx.shared.listening.backlog(half.flow.local_port()).is_none()
+        {
+            let hash = ctx.hash_of(half.flow);
+            remove(group, hash, slot, ctx);
+        }
+    }
+}
+
 /// What became of a segment that belongs to no connection.
 pub(crate) enum Outcome {
     /// There is no half-open connection either.
@@ -238,8 +251,10 @@ fn acknowledge(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
 /// Whether there is room for one more connection that the application has not accepted; counted where there is none.
 pub(crate) fn can_establish(segment: &Segment, ctx: &mut Context<'_>) -> bool {
     let config = &ctx.shared.config;
-    let unaccepted = ctx.backlog(segment.flow.local_port()).unaccepted;
-    let has_room = unaccepted < config.backlog && ctx.census.connections < config.max_connections;
+    let port = segment.flow.local_port();
+    let most = ctx.shared.unaccepted_most(port).unwrap_or(0);
+    let has_room =
+        ctx.backlog(port).unaccepted < most && ctx.census.connections < config.max_connections;
     ctx.stats.tcp_backlog_full += u64::from(!has_room);
     has_room
 }

@@ -67,7 +67,7 @@ pub(crate) struct HalfOpen {
     pub answered_at: Option<u32>,
     /// Counts the half-open connections that have had this slot.
     pub generation: u32,
-    /// SYN-ACKs that were tried.
+    /// SYN-ACKs that were tried; 0: the slot is free.
     pub tried: u8,
 }
 
@@ -109,6 +109,16 @@ impl HalfOpens {
     /// The one in a slot.
     pub fn at(&mut self, slot: u32) -> &mut HalfOpen {
         &mut self.slots[slot as usize]
+    }
+
+    /// Slots that there are, free ones among them.
+    pub fn capacity(&self) -> u32 {
+        self.slots.len() as u32
+    }
+
+    /// The one in a slot, where there is one.
+    pub fn get(&self, slot: u32) -> Option<HalfOpen> {
+        self.slots.get(slot as usize).filter(|half| half.tried > 0).copied()
     }
 
     /// The next tick at which one has waited long enough.
@@ -153,6 +163,7 @@ impl HalfOpens {
         let half = &mut self.slots[slot as usize];
         half.generation = half.generation.wrapping_add(1);
         let removed = *half;
+        half.tried = 0;
         // Nearly always those that came first end first: the queues are as long as there are half-open connections.
         let Self { slots, due, .. } = self;
         for queue in due {

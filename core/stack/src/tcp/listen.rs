@@ -49,7 +49,7 @@ pub(crate) fn arrive(
 fn may_be_cookie(group: &FlowGroup, segment: &Segment, ctx: &Context<'_>) -> bool {
     group.cookie_made_at.is_some_and(|made| cookie::may_come_back(made, ctx.now))
         && !ctx.census.leaving
-        && ctx.shared.listener(segment.flow.local_port()).is_some()
+        && ctx.shared.unaccepted_most(segment.flow.local_port()).is_some()
 }
 
 /// The handshake that a segment completes which acknowledges a cookie. They are looked for only while one may come back.
@@ -81,9 +81,10 @@ pub(crate) fn open(
     let (peer, port) = (ends.remote, ends.local.port);
     let opens = segment.flags.contains(TcpFlags::SYN)
         && !segment.flags.intersects(TcpFlags::ACK.union(TcpFlags::FIN));
-    if ctx.shared.listener(port).is_none() || !opens || ctx.census.leaving {
+    let Some(most) = ctx.shared.unaccepted_most(port).filter(|_| opens && !ctx.census.leaving)
+    else {
         return send_reset(segment, ctx);
-    }
+    };
     // Before there is a connection: one that the policy denies has no handle that could be guessed.
     if !ctx.shared.access.permits(Direction::In, Transport::Tcp, peer, port, ctx.now) {
         ctx.stats.policy_denied_in += 1;
@@ -92,7 +93,7 @@ pub(crate) fn open(
     let config = &ctx.shared.config;
     let backlog = ctx.backlog(port);
     if config.next_hop(peer.addr).is_none()
-        || backlog.unaccepted >= config.backlog
+        || backlog.unaccepted >= most
         || ctx.census.connections >= config.max_connections
     {
         // What has no way back is not begun, nor what the last step of the handshake would find full.

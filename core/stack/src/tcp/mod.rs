@@ -7,14 +7,14 @@
 //! `listen` (with `half_open`, `handshake` and `cookie`) and `connect` open. `send_queue` decides what is sent, at the pace of
 //! `pacing`,
 //! `output` (with `announce`) sends it, `reset` what belongs to no connection and what is `owed`; `settle` ends a batch,
-//! `timers` (with `keepalive`) fires; `calls` executes the application's batched system calls. `predicted` is the short way
+//! `timers` (with `keepalive`) fires; `calls` executes the application's batched system calls, `unlisten` ends what a closed port has not handed over. `predicted` is the short way
 //! through `segment`, `ack` and `receive` for the segment that an established connection expects.
 //!
 //! Each file imports only files to its left: `scoreboard` | `rack`, `prr`, `congestion` | `recovery` | `conn`, `fields`,
 //! `owed`, `backlog`, `keepalive` | `handshake`, `rtt`, `ecn` | `spurious`, `tail` | `path_mtu` | `loss`, `announce`, `pacing` |
 //! `group` | `output`, `reset` |
 //! `send_queue` | `settle` | `cookie`, `half_open` | `connect`, `listen` | `close`, `ack` | `receive` | `predicted` | `segment`;
-//! beside `segment` stand `timers`, `calls` and `too_big`.
+//! beside `segment` stand `timers`, `calls`, `info`, `unlisten` and `too_big`.
 
 pub(crate) mod ack;
 pub(crate) mod announce;
@@ -30,6 +30,7 @@ pub(crate) mod fields;
 pub(crate) mod group;
 pub(crate) mod half_open;
 pub(crate) mod handshake;
+pub(crate) mod info;
 pub(crate) mod isn;
 pub(crate) mod keepalive;
 pub(crate) mod listen;
@@ -55,3 +56,4 @@ pub(crate) mod table;
 pub(crate) mod tail;
 pub(crate) mod timers;
 pub(crate) mod too_big;
+pub(crate) mod unlisten;

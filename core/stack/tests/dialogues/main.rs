@@ -17,7 +17,7 @@
 const WANDERS: bool = false;
 /// Whether both ends speak IPv6: see `tests/v6`.
 const V6: bool = false;
-/// Whether the NIC completes checksums: see `tests/offload`.
+/// Whether the NIC completes checksums: see `tests/wandering`.
 const OFFLOADS: bool = false;
 
 mod addresses;
@@ -30,9 +30,11 @@ mod ecn;
 mod fragment_map;
 mod fragments;
 mod handshake;
+mod info;
 mod isn;
 mod keepalive;
 mod leave;
+mod listening;
 mod loss;
 mod path_mtu;
 mod predicted;

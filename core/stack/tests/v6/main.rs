@@ -28,12 +28,16 @@ mod fragment_map;
 mod fragments;
 #[path = "../dialogues/handshake.rs"]
 mod handshake;
+#[path = "../dialogues/info.rs"]
+mod info;
 #[path = "../dialogues/isn.rs"]
 mod isn;
 #[path = "../dialogues/keepalive.rs"]
 mod keepalive;
 #[path = "../dialogues/leave.rs"]
 mod leave;
+#[path = "../dialogues/listening.rs"]
+mod listening;
 #[path = "../dialogues/loss.rs"]
 mod loss;
 #[path = "../dialogues/path_mtu.rs"]

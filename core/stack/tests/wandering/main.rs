@@ -3,7 +3,7 @@
 //! are executed, every third time, while the groups are sealed.
 //!
 //! So whatever the dialogues say of timers, memory, order and what the application is told holds of a
-//! connection that has moved. The NIC completes checksums, as in `tests/offload`.
+//! connection that has moved. The NIC completes checksums.
 
 /// Whether all flow groups move to another stack after each cycle.
 const WANDERS: bool = true;
@@ -32,12 +32,16 @@ mod fragment_map;
 mod fragments;
 #[path = "../dialogues/handshake.rs"]
 mod handshake;
+#[path = "../dialogues/info.rs"]
+mod info;
 #[path = "../dialogues/isn.rs"]
 mod isn;
 #[path = "../dialogues/keepalive.rs"]
 mod keepalive;
 #[path = "../dialogues/leave.rs"]
 mod leave;
+#[path = "../dialogues/listening.rs"]
+mod listening;
 #[path = "../dialogues/loss.rs"]
 mod loss;
 #[path = "../dialogues/path_mtu.rs"]

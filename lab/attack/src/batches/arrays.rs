@@ -108,6 +108,8 @@ fn check(array: &mut CallArray, pool: &mut Pool, tally: &mut Tally) -> anyhow::R
             CallRecord::Abort { .. } => 5,
             CallRecord::Again { .. } => 6,
             CallRecord::UdpSendv { .. } => 7,
+            CallRecord::Listen { .. } | CallRecord::Unlisten { .. } => 8,
+            CallRecord::Inform { .. } => 9,
             CallRecord::SendvPlaced { .. } => anyhow::bail!("{record:?} beyond the domain"),
         };
         tally.issued[kind] += 1;

@@ -160,7 +160,13 @@ fn policy(allowed: Allowed) -> NetworkPolicy {
         Allowed::Client => vec![client],
         Allowed::Nothing => Vec::new(),
     };
-    NetworkPolicy { rules, allow_out: false, allow_in: false, source_ports: None }
+    NetworkPolicy {
+        rules,
+        allow_out: false,
+        allow_in: false,
+        source_ports: None,
+        listen: Vec::new(),
+    }
 }
 
 /// Whether the other end of the socket has hung up, after a while. What it sends is not read.

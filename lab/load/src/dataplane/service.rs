@@ -135,7 +135,10 @@ impl LoadService {
             // Nobody is expected to connect to a load generator, or to send it datagrams; and it does not
             // ask to be run again.
             Event::Knock { handle, .. } => self.lines.outbox(calls).refuse(handle),
-            Event::Datagram { .. } | Event::Again { .. } => {}
+            Event::Datagram { .. }
+            | Event::Again { .. }
+            | Event::Listening { .. }
+            | Event::Info { .. } => {}
         }
     }
 

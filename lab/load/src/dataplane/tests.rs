@@ -211,6 +211,9 @@ impl Host {
                 CallRecord::Accept { .. }
                 | CallRecord::Shutdown { .. }
                 | CallRecord::SendvPlaced { .. }
+                | CallRecord::Listen { .. }
+                | CallRecord::Unlisten { .. }
+                | CallRecord::Inform { .. }
                 | CallRecord::UdpSendv { .. } => {
                     panic!("a load generator does not {record:?}")
                 }

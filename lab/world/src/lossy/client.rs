@@ -211,6 +211,8 @@ impl<I: Iterator<Item = Box<dyn Script>>> Client<I> {
             Event::Failed { .. }
             | Event::Knock { .. }
             | Event::Datagram { .. }
+            | Event::Listening { .. }
+            | Event::Info { .. }
             | Event::Again { .. } => {}
         }
     }

@@ -168,7 +168,8 @@ impl<S: Service> Watched<S> {
                 let in_order = reason != DeadReason::Closed || seen.eof;
                 ensure(in_order, || format!("{handle} was closed in order without an end"))
             }
-            Event::Datagram { .. } => Ok(()),
+            Event::Info { handle, cookie, .. } => self.of(handle, cookie, false).map(|_| ()),
+            Event::Datagram { .. } | Event::Listening { .. } => Ok(()),
             Event::Failed { .. } => Err("a call failed".to_owned()),
         }
     }
@@ -184,8 +185,9 @@ pub(crate) fn connection(event: &Event<'_>) -> Option<Handle> {
         | Event::Eof { handle, .. }
         | Event::Dead { handle, .. }
         | Event::Again { handle, .. }
+        | Event::Info { handle, .. }
         | Event::Failed { handle, .. } => Some(handle),
-        Event::Connected { .. } | Event::Datagram { .. } => None,
+        Event::Connected { .. } | Event::Datagram { .. } | Event::Listening { .. } => None,
     }
 }
 
@@ -206,6 +208,8 @@ fn fingerprint(event: &Event<'_>) -> u64 {
         Event::Again { handle, window, .. } => handle.to_bits() ^ (window as u64) << 32 ^ 9,
         Event::Datagram { data, .. } => data.len() as u64 ^ 7 << 60,
         Event::Failed { handle, .. } => handle.to_bits() ^ 8,
+        Event::Info { handle, .. } => handle.to_bits() ^ 10,
+        Event::Listening { cookie } => cookie.0 ^ 11,
     }
 }
 

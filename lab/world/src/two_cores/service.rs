@@ -118,6 +118,8 @@ impl Service for Spinning<'_> {
                 | Event::Dead { .. }
                 | Event::Connected { .. }
                 | Event::Again { .. }
+                | Event::Listening { .. }
+                | Event::Info { .. }
                 | Event::Datagram { .. } => Ok(()),
             };
             if done.is_err() {

@@ -59,6 +59,8 @@ pub const PEER_IP: Address = host(2);
 pub const PEER_MAC: MacAddr = MacAddr([2, 0, 0, 0, 0, 2]);
 /// The port that the stack listens on.
 pub const PORT: u16 = 80;
+/// A port that no configuration lists.
+pub const OTHER_PORT: u16 = 8_000;
 /// The port that the stack receives datagrams on.
 pub const UDP_PORT: u16 = 53;
 

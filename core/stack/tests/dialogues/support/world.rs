@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use clock::{Duration, Instant};
 use domain::{
-    CallArray, CallError, CallKind, Calls, ConnectError, Cookie, DeadReason, Event, EventArray,
-    Handle, Held,
+    CallArray, CallError, CallKind, Calls, ConnectError, ConnectionInfo, Cookie, DeadReason, Event,
+    EventArray, Handle, Held,
 };
 use mem::{Mbuf, PartialChecksum, Pool, Region, TxFrame};
 use stack::neighbors::Neighbor;
@@ -21,8 +21,8 @@ use wire::{
 };
 
 use super::{
-    MORE_IPS, MTU, Out, PEER_IP, PEER_MAC, PORT, PREFIX_BITS, Peer, STACK_IP, STACK_MAC, Seg,
-    UDP_PORT, decode, ethernet_frame, icmpv6_frame, ms, pattern,
+    MORE_IPS, MTU, OTHER_PORT, Out, PEER_IP, PEER_MAC, PORT, PREFIX_BITS, Peer, STACK_IP,
+    STACK_MAC, Seg, UDP_PORT, decode, ethernet_frame, icmpv6_frame, ms, pattern,
 };
 
 /// Cycles that may follow one another without time passing: more means that the stack spins.
@@ -43,6 +43,8 @@ pub enum Told {
     Again { cookie: u64, window: u32 },
     Dead { cookie: u64, reason: DeadReason },
     Datagram { port: u16, peer: Endpoint, data: Vec<u8> },
+    Listening { cookie: u64 },
+    Info { cookie: u64, info: ConnectionInfo },
     Failed { call: CallKind, error: CallError },
 }
 
@@ -389,7 +391,7 @@ impl World {
         for event in view.iter() {
             let told = match event {
                 Event::Knock { handle, peer, window, local_port } => {
-                    assert_eq!(local_port, PORT);
+                    assert!([PORT, OTHER_PORT].contains(&local_port));
                     self.handles.push(handle);
                     if self.auto_accept {
                         let cookie = Cookie(peer.port as u64);
@@ -423,6 +425,11 @@ impl World {
                 Event::Dead { cookie, reason, .. } => Told::Dead { cookie: cookie.0, reason },
                 Event::Datagram { local_port, peer, data } => {
                     Told::Datagram { port: local_port, peer, data: data.to_vec() }
+                }
+                Event::Listening { cookie } => Told::Listening { cookie: cookie.0 },
+                Event::Info { cookie, info, .. } => {
+                    let info = ConnectionInfo::of_bytes(info).expect("a whole one");
+                    Told::Info { cookie: cookie.0, info }
                 }
                 Event::Failed { call, error, .. } => Told::Failed { call, error },
             };

@@ -108,6 +108,13 @@ impl Distant {
                     calls.again(handle);
                     Ok(())
                 }
+                CallRecord::Listen { cookie, transport, port, backlog } => {
+                    calls.listen(cookie, transport, port, backlog)
+                }
+                CallRecord::Unlisten { cookie, transport, port } => {
+                    calls.unlisten(cookie, transport, port)
+                }
+                CallRecord::Inform { handle } => calls.inform(handle),
                 CallRecord::Sendv { handle, staged } => calls.sendv(handle, &pieces(staged)),
                 CallRecord::SendvPlaced { .. } => unreachable!("this array stages what it sends"),
                 CallRecord::UdpSendv { local_port, peer, staged } => {

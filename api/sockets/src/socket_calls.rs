@@ -1,0 +1,420 @@
+//! `socket`, `bind`, `listen`, `accept`, `connect`, `shutdown`, `close`, and what a socket's ends are.
+
+use alloc::collections::VecDeque;
+
+use clock::Duration;
+use domain::Transport;
+use wire::{Address, Endpoint, Ipv4Addr, Ipv6Addr};
+
+use crate::datagram::Datagrams;
+use crate::errno::Errno;
+use crate::sockets::{Answer, BLOCKED, Kind, Socket, Sockets, Stop, Wait};
+use crate::stream::{Leaving, Listener, Phase, PortState, Sending, Stream};
+
+/// Linux's address families, types of sockets and flags of them.
+pub mod socket_type {
+    /// IPv4.
+    pub const AF_INET: i32 = 2;
+    /// IPv6.
+    pub const AF_INET6: i32 = 10;
+    /// TCP.
+    pub const SOCK_STREAM: i32 = 1;
+    /// UDP.
+    pub const SOCK_DGRAM: i32 = 2;
+    /// The descriptor does not block.
+    pub const SOCK_NONBLOCK: i32 = 0o4000;
+    /// Accepted without effect: no program is executed here.
+    pub const SOCK_CLOEXEC: i32 = 0o2000000;
+    /// The protocol of TCP.
+    pub const IPPROTO_TCP: i32 = 6;
+    /// The protocol of UDP.
+    pub const IPPROTO_UDP: i32 = 17;
+}
+use socket_type::*;
+
+/// `SHUT_RD`: nothing is read any more.
+pub const SHUT_RD: i32 = 0;
+/// `SHUT_WR`: nothing is written any more.
+pub const SHUT_WR: i32 = 1;
+/// `SHUT_RDWR`: both.
+pub const SHUT_RDWR: i32 = 2;
+
+/// Attempts to connect from ports that are not free before `EADDRNOTAVAIL`.
+pub(crate) const CONNECT_TRIES: u8 = 64;
+
+impl Sockets {
+    /// `socket`.
+    ///
+    /// # Errors
+    /// `EAFNOSUPPORT`, `ESOCKTNOSUPPORT`, `EPROTONOSUPPORT`, `EMFILE`.
+    pub fn socket(&mut self, family: i32, kind: i32, protocol: i32) -> Answer<i32> {
+        if family != AF_INET && family != AF_INET6 {
+            return Err(Errno::EAFNOSUPPORT.into());
+        }
+        let (new, own) = match kind & 0xf {
+            SOCK_STREAM => (Kind::Stream(Stream::new(Phase::Fresh)), IPPROTO_TCP),
+            SOCK_DGRAM => (Kind::Datagrams(Datagrams::default()), IPPROTO_UDP),
+            _ => return Err(Errno::ESOCKTNOSUPPORT.into()),
+        };
+        if kind & !(0xf | SOCK_NONBLOCK | SOCK_CLOEXEC) != 0 {
+            return Err(Errno::EINVAL.into());
+        }
+        if protocol != 0 && protocol != own {
+            return Err(Errno::EPROTONOSUPPORT.into());
+        }
+        let mut socket = Socket::new(new, family == AF_INET);
+        socket.is_nonblocking = kind & SOCK_NONBLOCK != 0;
+        Ok(self.table.open(socket)?.0)
+    }
+
+    /// `bind`. A UDP port is asked of the dataplane, for whose answer a socket that does not block waits too.
+    ///
+    /// # Errors
+    /// `EINVAL` where it is bound, `EADDRNOTAVAIL`, `EADDRINUSE`, `EAFNOSUPPORT`, `EACCES`.
+    pub fn bind(&mut self, descriptor: i32, local: Endpoint) -> Answer<()> {
+        let (slot, socket) = self.find(descriptor)?;
+        let transport = socket.transport().ok_or(Errno::ENOTSOCK)?;
+        if let Kind::Datagrams(Datagrams {
+            port: Some(PortState::Wanted | PortState::Asked), ..
+        }) = socket.kind
+        {
+            return Err(BLOCKED);
+        }
+        if let Some(error) = socket.error.take() {
+            return Err(error.into());
+        }
+        if let Kind::Datagrams(datagrams) = &mut socket.kind
+            && core::mem::take(&mut datagrams.is_news)
+        {
+            return Ok(());
+        }
+        if local.addr.is_ipv4() != socket.is_v4 {
+            return Err(Errno::EAFNOSUPPORT.into());
+        }
+        if socket.is_bound || socket.local.is_some() {
+            return Err(Errno::EINVAL.into());
+        }
+        if !is_unspecified(local.addr) && !self.config.addresses.contains(&local.addr) {
+            return Err(Errno::EADDRNOTAVAIL.into());
+        }
+        let port = match local.port {
+            0 => self.free_port(transport)?,
+            port => port,
+        };
+        if self.conflicts(slot, transport, port) {
+            return Err(Errno::EADDRINUSE.into());
+        }
+        let is_shared = self.opener(transport, port, slot).is_some();
+        let (_, socket) = self.find(descriptor)?;
+        (socket.local, socket.is_bound) = (Some(Endpoint::new(local.addr, port)), true);
+        if let Kind::Datagrams(datagrams) = &mut socket.kind {
+            datagrams.port = Some(if is_shared { PortState::Shared } else { PortState::Wanted });
+            if !is_shared {
+                datagrams.is_news = true;
+                self.touch(slot);
+                return Err(BLOCKED);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether another socket stands against binding a port: Linux's rule for `SO_REUSEADDR` and `SO_REUSEPORT`.
+    fn conflicts(&self, slot: u32, transport: Transport, port: u16) -> bool {
+        let Some(own) = self.table.get(slot).map(|socket| socket.options) else { return false };
+        self.table.iter().any(|(other_slot, other)| {
+            let is_same = other_slot != slot
+                && other.transport() == Some(transport)
+                && other.local_port() == Some(port);
+            let is_listening =
+                matches!(&other.kind, Kind::Stream(Stream { phase: Phase::Listening(_), .. }));
+            let reuses = own.reuse_address && other.options.reuse_address && !is_listening;
+            is_same && !reuses && !(own.reuse_port && other.options.reuse_port)
+        })
+    }
+
+    /// `listen`. The port is asked of the dataplane, for whose answer a socket that does not block waits too. The backlog of
+    /// a socket that listens cannot be changed (`EOPNOTSUPP`).
+    ///
+    /// # Errors
+    /// `EADDRINUSE`, `EACCES`, `EINVAL`, `EOPNOTSUPP`.
+    pub fn listen(&mut self, descriptor: i32, backlog: i32) -> Answer<()> {
+        // As Linux does: a negative one is the largest.
+        let backlog = u16::try_from(backlog).unwrap_or(4_096).clamp(1, 4_096);
+        let (slot, socket) = self.find(descriptor)?;
+        let error = socket.error.take();
+        let stream = socket.stream(Errno::EOPNOTSUPP)?;
+        match &stream.phase {
+            Phase::Listening(listener) => match listener.port {
+                PortState::Wanted | PortState::Asked => return Err(BLOCKED),
+                _ if listener.backlog == backlog => return Ok(()),
+                _ => return Err(Errno::EOPNOTSUPP.into()),
+            },
+            Phase::Fresh => {}
+            Phase::Connecting | Phase::Open => return Err(Errno::EINVAL.into()),
+        }
+        if let Some(error) = error {
+            return Err(error.into());
+        }
+        let port = match socket.local_port() {
+            Some(port) => port,
+            None => self.free_port(Transport::Tcp)?,
+        };
+        let opener = self.opener(Transport::Tcp, port, slot);
+        let reuses_port =
+            |socket: Option<&Socket>| socket.is_some_and(|socket| socket.options.reuse_port);
+        let is_shared = opener.is_some();
+        if is_shared
+            && !(reuses_port(opener.and_then(|slot| self.table.get(slot)))
+                && reuses_port(self.table.get(slot)))
+        {
+            return Err(Errno::EADDRINUSE.into());
+        }
+        let state = if is_shared { PortState::Shared } else { PortState::Wanted };
+        let (_, socket) = self.find(descriptor)?;
+        let address = socket.local.map_or(unspecified(socket.is_v4), |local| local.addr);
+        (socket.local, socket.is_bound) = (Some(Endpoint::new(address, port)), true);
+        let listener = Listener { queue: VecDeque::new(), backlog, port: state };
+        socket.stream(Errno::EOPNOTSUPP)?.phase = Phase::Listening(listener);
+        if is_shared {
+            return Ok(());
+        }
+        self.touch(slot);
+        Err(BLOCKED)
+    }
+
+    /// `accept4`: the new descriptor and the peer. The socket has the options of the one that listens, but does not inherit
+    /// that it does not block.
+    ///
+    /// # Errors
+    /// `EAGAIN`, `EINVAL` where it does not listen, `EMFILE`, with the connection left to be accepted.
+    pub fn accept(&mut self, descriptor: i32, flags: i32) -> Answer<(i32, Endpoint)> {
+        let (_, socket) = self.find(descriptor)?;
+        let (is_nonblocking, options, is_v4) =
+            (socket.is_nonblocking, socket.options, socket.is_v4);
+        let local = socket.local;
+        let Phase::Listening(listener) = &mut socket.stream(Errno::EOPNOTSUPP)?.phase else {
+            return Err(Errno::EINVAL.into());
+        };
+        let Some(knocking) = listener.queue.front().copied() else {
+            return Err(if is_nonblocking { Errno::EAGAIN.into() } else { BLOCKED });
+        };
+        let stream = Stream::accepted(knocking);
+        let mut accepted = Socket::new(Kind::Stream(stream), is_v4);
+        (accepted.options, accepted.error) = (options, knocking.ended);
+        accepted.is_nonblocking = flags & SOCK_NONBLOCK != 0;
+        let address = self.own_address(is_v4);
+        accepted.local = local.map(|local| Endpoint::new(address, local.port));
+        let (number, slot) = self.table.open(accepted)?;
+        let (_, socket) = self.find(descriptor)?;
+        if let Phase::Listening(listener) = &mut socket.stream(Errno::EOPNOTSUPP)?.phase {
+            listener.queue.pop_front();
+        }
+        if knocking.ended.is_none() {
+            self.handles.insert(knocking.handle.to_bits(), slot);
+            self.touch(slot);
+        }
+        Ok((number, knocking.peer))
+    }
+
+    fn own_address(&self, is_v4: bool) -> Address {
+        let mut own = self.config.addresses.iter();
+        own.find(|own| own.is_ipv4() == is_v4).copied().unwrap_or(unspecified(is_v4))
+    }
+
+    /// `connect`. For a UDP socket: datagrams go to this peer and come from it alone.
+    ///
+    /// # Errors
+    /// Those of Linux: `EINPROGRESS`, `EALREADY`, `EISCONN`, `ECONNREFUSED`, `ETIMEDOUT`, `EHOSTUNREACH`,
+    /// `EADDRNOTAVAIL`, `EACCES`, `ENOBUFS`, `EAFNOSUPPORT`.
+    pub fn connect(&mut self, descriptor: i32, peer: Endpoint) -> Answer<()> {
+        let (slot, socket) = self.find(descriptor)?;
+        if peer.addr.is_ipv4() != socket.is_v4 {
+            return Err(Errno::EAFNOSUPPORT.into());
+        }
+        let is_nonblocking = socket.is_nonblocking;
+        if let Kind::Datagrams(_) = socket.kind {
+            self.bind_datagrams(slot)?;
+            if let Ok((_, Socket { kind: Kind::Datagrams(datagrams), .. })) = self.find(descriptor)
+            {
+                datagrams.peer = Some(peer);
+            }
+            return Ok(());
+        }
+        let error = socket.error;
+        let stream = socket.stream(Errno::EOPNOTSUPP)?;
+        match &stream.phase {
+            Phase::Connecting if is_nonblocking => return Err(Errno::EALREADY.into()),
+            Phase::Connecting => return Err(BLOCKED),
+            Phase::Open if core::mem::take(&mut stream.is_news) => return Ok(()),
+            Phase::Open | Phase::Listening(_) => return Err(Errno::EISCONN.into()),
+            Phase::Fresh => {}
+        }
+        if let Some(error) = error {
+            socket.error = None;
+            return Err(error.into());
+        }
+        let port = match socket.local_port() {
+            Some(port) => port,
+            None => self.free_port(Transport::Tcp)?,
+        };
+        let address = self.own_address(peer.addr.is_ipv4());
+        let (_, socket) = self.find(descriptor)?;
+        socket.local = Some(Endpoint::new(address, port));
+        socket.tries = 0;
+        let stream = socket.stream(Errno::EOPNOTSUPP)?;
+        *stream = Stream::new(Phase::Connecting);
+        (stream.peer, stream.begins) = (Some(peer), true);
+        self.touch(slot);
+        Err(if is_nonblocking { Errno::EINPROGRESS.into() } else { BLOCKED })
+    }
+
+    /// Opens a port for a UDP socket that has none.
+    pub(crate) fn bind_datagrams(&mut self, slot: u32) -> Result<(), Errno> {
+        let has_port = |socket: &Socket| socket.local_port().is_some();
+        if self.table.get(slot).is_some_and(has_port) {
+            return Ok(());
+        }
+        let port = self.free_port(Transport::Udp)?;
+        if let Some(Socket { kind: Kind::Datagrams(datagrams), local, is_v4, .. }) =
+            self.table.get_mut(slot)
+        {
+            datagrams.port = Some(PortState::Wanted);
+            *local = Some(Endpoint::new(unspecified(*is_v4), port));
+            self.touch(slot);
+        }
+        Ok(())
+    }
+
+    /// `shutdown`.
+    ///
+    /// # Errors
+    /// `ENOTCONN`, `EINVAL`.
+    pub fn shutdown(&mut self, descriptor: i32, how: i32) -> Answer<()> {
+        let (slot, socket) = self.find(descriptor)?;
+        let (reads, writes) = (how == SHUT_RD || how == SHUT_RDWR, how != SHUT_RD);
+        if !(SHUT_RD..=SHUT_RDWR).contains(&how) {
+            return Err(Errno::EINVAL.into());
+        }
+        match &mut socket.kind {
+            Kind::Epoll(_) => return Err(Errno::ENOTSOCK.into()),
+            Kind::Datagrams(datagrams) => {
+                if datagrams.peer.is_none() {
+                    return Err(Errno::ENOTCONN.into());
+                }
+                datagrams.reads_no_more |= reads;
+                datagrams.sends_no_more |= writes;
+            }
+            Kind::Stream(stream) => match &stream.phase {
+                // As Linux does: a socket that listens does so no more.
+                Phase::Listening(_) if reads => self.give_up_port(slot),
+                Phase::Listening(_) => {}
+                Phase::Open if !stream.is_dead => {
+                    stream.reads_no_more |= reads;
+                    if writes && stream.sending == Sending::Open {
+                        stream.sending = Sending::Ending;
+                    }
+                }
+                _ => return Err(Errno::ENOTCONN.into()),
+            },
+        }
+        self.touch(slot);
+        self.notify(slot);
+        Ok(())
+    }
+
+    /// `close`. A connection with unread bytes is reset, as on Linux; one with bytes to send sends them first. With
+    /// `SO_LINGER` it waits for their acknowledgment, or resets.
+    ///
+    /// # Errors
+    /// `EBADF`.
+    pub fn close(&mut self, descriptor: i32) -> Answer<()> {
+        let now = self.now;
+        let (slot, socket) = self.find(descriptor)?;
+        let (linger, is_nonblocking) = (socket.options.linger, socket.is_nonblocking);
+        let Kind::Stream(stream) = &mut socket.kind else {
+            self.table.close(descriptor);
+            self.release(slot);
+            return Ok(());
+        };
+        let has_connection = match stream.phase {
+            Phase::Connecting => !stream.begins,
+            Phase::Open => !stream.is_dead,
+            Phase::Fresh | Phase::Listening(_) => false,
+        };
+        if !has_connection {
+            self.table.close(descriptor);
+            self.release(slot);
+            return Ok(());
+        }
+        let resets = stream.phase == Phase::Connecting
+            || !stream.received.is_empty()
+            || linger == Some(Duration::ZERO);
+        if resets {
+            self.abandon(descriptor, slot, Leaving::Aborts);
+            return Ok(());
+        }
+        if let Some(linger) = linger.filter(|_| !is_nonblocking)
+            && stream.queued() > 0
+        {
+            let until = *stream.linger_until.get_or_insert(now + linger);
+            if now < until {
+                if stream.sending == Sending::Open {
+                    stream.sending = Sending::Ending;
+                }
+                self.touch(slot);
+                return Err(Stop::Blocked(Wait { until: Some(until), done: 0 }));
+            }
+        }
+        self.abandon(descriptor, slot, Leaving::Closes);
+        Ok(())
+    }
+
+    /// `getsockname`: the unspecified address and port 0 before the socket has a port.
+    ///
+    /// # Errors
+    /// `EBADF`, `ENOTSOCK`.
+    pub fn local(&mut self, descriptor: i32) -> Answer<Endpoint> {
+        let (_, socket) = self.find(descriptor)?;
+        socket.transport().ok_or(Errno::ENOTSOCK)?;
+        Ok(socket.local.unwrap_or(Endpoint::new(unspecified(socket.is_v4), 0)))
+    }
+
+    /// `getpeername`.
+    ///
+    /// # Errors
+    /// `ENOTCONN`.
+    pub fn peer(&mut self, descriptor: i32) -> Answer<Endpoint> {
+        let (_, socket) = self.find(descriptor)?;
+        let peer = match &socket.kind {
+            Kind::Stream(stream) => stream.peer.filter(|_| stream.is_connected()),
+            Kind::Datagrams(datagrams) => datagrams.peer,
+            Kind::Epoll(_) => return Err(Errno::ENOTSOCK.into()),
+        };
+        Ok(peer.ok_or(Errno::ENOTCONN)?)
+    }
+
+    /// `fcntl` with `F_SETFL` and `O_NONBLOCK`, or `ioctl` with `FIONBIO`.
+    ///
+    /// # Errors
+    /// `EBADF`.
+    pub fn set_nonblocking(&mut self, descriptor: i32, is_nonblocking: bool) -> Answer<()> {
+        self.find(descriptor)?.1.is_nonblocking = is_nonblocking;
+        Ok(())
+    }
+
+    /// What `fcntl` with `F_GETFL` says of `O_NONBLOCK`.
+    ///
+    /// # Errors
+    /// `EBADF`.
+    pub fn is_nonblocking(&mut self, descriptor: i32) -> Answer<bool> {
+        Ok(self.find(descriptor)?.1.is_nonblocking)
+    }
+}
+
+fn unspecified(is_v4: bool) -> Address {
+    if is_v4 { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() }
+}
+
+fn is_unspecified(address: Address) -> bool {
+    address == unspecified(address.is_ipv4())
+}

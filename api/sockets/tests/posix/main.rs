@@ -1,0 +1,8 @@
+//! The semantics of sockets, one a test, in virtual time: a server and a client, each with its sockets over a real elastic
+//! thread and stack, joined by the loopback driver.
+
+mod datagrams;
+mod epolls;
+mod options;
+mod streams;
+mod support;
