@@ -1,10 +1,11 @@
 //! Frames that name addresses which no packet of their version can have.
 
 use stack::neighbors::Neighbor;
-use wire::{Address, Endpoint, Icmpv6Repr, Ipv4Addr, Ipv6Addr, MacAddr, PairId, Prefix};
+use wire::ipv6::{multicast_mac, solicited_node};
+use wire::{Address, Endpoint, Icmpv6Repr, Ipv4Addr, Ipv6Addr, MacAddr, PairId, Prefix, Protocol};
 
 use crate::support::{
-    MORE_IPS, Open, PEER_IP, PEER_MAC, Peer, STACK_IP, UDP_PORT, World, icmpv6_frame, ms,
+    MORE_IPS, Open, PEER_IP, PEER_MAC, Peer, STACK_IP, UDP_PORT, World, host, icmpv6_frame, ms,
     too_big_frame, udp_frame,
 };
 
@@ -110,6 +111,24 @@ fn no_message_names_less_than_every_link_carries() {
     world.pass(ms(400));
     assert_eq!(world.stats().tcp_path_mtu_lowered, 0);
     world.frames_out();
+}
+
+/// RFC 6980 §5: no neighbour discovery in a fragment, and be it the only one.
+#[test]
+fn no_solicitation_comes_behind_a_fragment_header() {
+    let mut world = World::new();
+    let target = STACK_IP.v6().expect("one");
+    let group = solicited_node(target);
+    let message = Icmpv6Repr::NeighborSolicitation { target, source_link: Some(PEER_MAC) };
+    let whole = icmpv6_frame(host(3), group.into(), &message, &[]);
+    let mut frame = whole[..14 + 40].to_vec();
+    frame.extend([Protocol::ICMPV6.0, 0, 0, 0, 0, 0, 0, 1]);
+    frame.extend(&whole[14 + 40..]);
+    frame[..6].copy_from_slice(&multicast_mac(group).0);
+    frame[14 + 5] += 8;
+    frame[14 + 6] = Protocol::FRAGMENT.0;
+    world.hear_frames(&[frame]);
+    world.silent();
 }
 
 /// Who asks for us from ever new addresses does not have those forgotten through which connections get on.
