@@ -41,6 +41,11 @@ pub(crate) fn run(
     batch: &mut Batch<'_>,
     ctx: &mut Context<'_>,
 ) {
+    // Chosen once, and not for each call.
+    let reply = match ctx.shared.config.tx_checksum_offload {
+        false => predicted::reply::<false>,
+        true => predicted::reply::<true>,
+    };
     let mut rest = records;
     while let [record, after @ ..] = rest {
         rest = after;
@@ -56,11 +61,7 @@ pub(crate) fn run(
             {
                 (given_back, rest) = (*bytes, after);
             }
-            let payload = (mbuf, sum);
-            let is_settled = match ctx.shared.config.tx_checksum_offload {
-                false => predicted::reply::<false>(place, conn, cold, payload, given_back, ctx),
-                true => predicted::reply::<true>(place, conn, cold, payload, given_back, ctx),
-            };
+            let is_settled = reply(place, conn, cold, (mbuf, sum), given_back, ctx);
             // An application that answers in the order of its events has its buffers settled on
             // the way, with the connection at hand.
             if is_settled
