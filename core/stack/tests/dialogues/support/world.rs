@@ -450,7 +450,7 @@ impl World {
         for frame in frames {
             let mut bytes = frame.bytes().to_vec();
             if let Some(PartialChecksum { start, offset }) = frame.partial_checksum() {
-                assert!(crate::OFFLOADS, "the NIC completes no checksums");
+                assert_eq!(Some(crate::OFFLOADS), Some(true), "the NIC completes no checksums");
                 complete_checksum(&mut bytes, start.into(), offset.get().into());
                 self.completed += 1;
             }
