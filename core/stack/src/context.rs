@@ -17,7 +17,7 @@ use wire::{
 use crate::budget::{Answer, AnswerBudget};
 use crate::elsewhere::Elsewhere;
 use crate::link_message::LinkMessage;
-use crate::neighbors::Neighbor;
+use crate::neighbors::{Asked, Neighbor};
 use crate::pairs::{Pair, Pairs};
 use crate::reassembly::Reassembly;
 use crate::shared::{FLOW_GROUPS, Shared};
@@ -76,11 +76,6 @@ impl Unresolved {
     #[inline]
     pub fn next_look(&self) -> Option<Instant> {
         (!self.waiting.is_empty()).then_some(self.look_at)
-    }
-
-    /// Whether `hop` was asked for just now.
-    pub fn has_asked(&self, hop: Address) -> bool {
-        self.asked.iter().any(|asked| asked.0 == hop)
     }
 
     /// Gives back what waits.
@@ -475,11 +470,17 @@ impl Context<'_> {
         // No flood of near strangers keeps all that is behind a gateway out.
         let is_gateway = self.shared.config.routes.iter().any(|route| route.via == hop);
         let asker = if is_gateway { Asker::Ours } else { asker };
+        let noted = if asker == Asker::Stranger { Asked::ForStranger } else { Asked::ForUs };
         let asked = &mut self.out.unresolved.asked;
         asked.retain(|&(_, at, _)| now.since(at) < ASK_INTERVAL);
         let strangers = asked.iter().filter(|asked| asked.2 == Asker::Stranger).count();
         let is_crowded = asker == Asker::Stranger && strangers >= MAX_UNRESOLVED / 2;
-        if asked.iter().any(|asked| asked.0 == hop) || asked.len() >= MAX_UNRESOLVED || is_crowded {
+        let is_asked = asked.iter().any(|asked| asked.0 == hop);
+        if !is_asked && (asked.len() >= MAX_UNRESOLVED || is_crowded) {
+            return;
+        }
+        self.shared.neighbors.note_asked(hop, noted, now);
+        if is_asked {
             return;
         }
         asked.push_back((hop, now, asker));
@@ -589,9 +590,10 @@ impl Context<'_> {
         }
     }
 
-    /// A neighbour says of itself that it is at `mac`. It is believed where it is known or was asked for. One that asks for us
-    /// is learned too, where there is room (RFC 826, RFC 4861 §7.2.3): neither chatter on the link nor a flood of askers has
-    /// others forgotten. Answers whether it may say so; counted where not.
+    /// A neighbour says of itself that it is at `mac`. It is believed where it is known or was asked for, by whichever core.
+    /// One that asks for us is learned too, where there is room, and one that a stranger had us ask for (RFC 826, RFC 4861
+    /// §7.2.3): neither chatter on the link nor a flood of askers has others forgotten. Answers whether it may say so;
+    /// counted where not.
     pub fn heard_of(&mut self, address: Address, mac: MacAddr, asks_for_us: bool) -> bool {
         let config = &self.shared.config;
         let is_sane = !mac.is_multicast()
@@ -600,13 +602,13 @@ impl Context<'_> {
             && !config.is_own(address)
             && config.is_neighbor(address);
         let neighbors = &self.shared.neighbors;
-        let is_awaited = neighbors.lookup(address, self.now) != Neighbor::Unknown
-            || self.out.unresolved.has_asked(address);
-        if !is_sane || !(is_awaited || asks_for_us) {
+        let is_known = neighbors.lookup(address, self.now) != Neighbor::Unknown;
+        let asked = neighbors.asked(address, self.now);
+        if !is_sane || !(is_known || asked.is_some() || asks_for_us) {
             self.stats.not_for_us += 1;
             return false;
         }
-        match is_awaited {
+        match is_known || asked == Some(Asked::ForUs) {
             true => neighbors.learn(address, mac, self.now),
             false => neighbors.learn_if_room(address, mac, self.now),
         }

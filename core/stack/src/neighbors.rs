@@ -58,10 +58,30 @@ pub enum Neighbor {
     Unknown,
 }
 
+/// For whom a neighbour was asked for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Asked {
+    /// A connection of ours, the application, or all that is behind a gateway.
+    ForUs,
+    /// A stranger that was to be answered.
+    ForStranger,
+}
+
+/// Questions that are remembered, about so long: the answer may reach another core than the one that asked.
+const QUESTIONS: usize = 256;
+const QUESTION_LIFE: Duration = Duration::from_secs(1);
+/// A remembered question is a word: a keyed hash of the address, the moment in units of 2^26 ns (67 ms), and a bit that
+/// is set where it was asked for a stranger.
+const MOMENT_BITS: u32 = 24;
+const MOMENT_SHIFT: u32 = 26;
+const HASH: u64 = !0 << (MOMENT_BITS + 1);
+
 /// The table.
 #[derive(Debug)]
 pub struct NeighborTable {
     entries: Box<[Entry]>,
+    /// By address: what was asked for last, of those that share the place.
+    questions: Box<[AtomicU64]>,
     writing: AtomicBool,
     /// Mixed into the place of an address, so that a peer cannot aim at another's entry.
     secret: [u8; 16],
@@ -71,7 +91,8 @@ impl NeighborTable {
     /// An empty table; `secret` is drawn by the caller.
     pub fn new(secret: [u8; 16]) -> Self {
         let entries = (0..NEIGHBORS).map(|_| Entry::default()).collect();
-        Self { entries, writing: AtomicBool::new(false), secret }
+        let questions = (0..QUESTIONS).map(|_| AtomicU64::new(0)).collect();
+        Self { entries, questions, writing: AtomicBool::new(false), secret }
     }
 
     #[inline]
@@ -82,10 +103,39 @@ impl NeighborTable {
                 let [a, b, c, d, ..] = self.secret;
                 (v4.to_bits() ^ u32::from_ne_bytes([a, b, c, d])).wrapping_mul(0x9e37_79b1)
             }
-            None => SipHasher24::new_with_key(&self.secret).hash(&address.octets()) as u32,
+            None => self.hash(address) as u32,
         };
         let first = (hash >> 22) as usize & (NEIGHBORS - 1) & !(WAYS - 1);
         self.entries[first..first + WAYS].iter()
+    }
+
+    fn hash(&self, address: Address) -> u64 {
+        SipHasher24::new_with_key(&self.secret).hash(&address.octets())
+    }
+
+    /// Notes that `address` is asked for. What was asked for us stays so, though a stranger has it asked for again.
+    pub fn note_asked(&self, address: Address, asked: Asked, now: Instant) {
+        if asked == Asked::ForStranger && self.asked(address, now) == Some(Asked::ForUs) {
+            return;
+        }
+        let hash = self.hash(address);
+        let moment = (now.as_nanos() >> MOMENT_SHIFT) & ((1 << MOMENT_BITS) - 1);
+        let word = hash & HASH | moment << 1 | u64::from(asked == Asked::ForStranger);
+        // Relaxed: the word is all that there is to it. One that another overwrites is asked again.
+        self.questions[hash as usize % QUESTIONS].store(word, Ordering::Relaxed);
+    }
+
+    /// For whom `address` was asked for just now, on any core.
+    pub fn asked(&self, address: Address, now: Instant) -> Option<Asked> {
+        let hash = self.hash(address);
+        let word = self.questions[hash as usize % QUESTIONS].load(Ordering::Relaxed);
+        // What a core asked that is a moment ahead counts too.
+        let age = ((now.as_nanos() >> MOMENT_SHIFT) + 1).wrapping_sub(word >> 1);
+        let age = age & ((1 << MOMENT_BITS) - 1);
+        let is_young = age <= (QUESTION_LIFE.as_nanos() as u64 >> MOMENT_SHIFT) + 2;
+        let is_asked = word != 0 && (word ^ hash) & HASH == 0 && is_young;
+        let asked = if word & 1 == 0 { Asked::ForUs } else { Asked::ForStranger };
+        is_asked.then_some(asked)
     }
 
     /// Looks `address` up.
@@ -197,6 +247,25 @@ mod tests {
         let moved = MacAddr([2, 0, 0, 0, 0, 2]);
         table.learn(ip, moved, NOW + Duration::from_secs(61));
         assert_eq!(table.lookup(ip, NOW + Duration::from_secs(61)), Neighbor::Reachable(moved));
+    }
+
+    #[test]
+    fn questions_are_remembered_for_a_second() {
+        let table = NeighborTable::new([1; 16]);
+        let [ip, other] = [1, 2].map(|last| Address::from(Ipv4Addr::new(10, 0, 0, last)));
+        let now = NOW + Duration::from_secs(1000);
+        assert_eq!(table.asked(ip, Instant::ZERO), None);
+        table.note_asked(ip, Asked::ForStranger, now);
+        let asked = |after_ms| table.asked(ip, now + Duration::from_millis(after_ms));
+        assert_eq!((asked(0), asked(1_000)), (Some(Asked::ForStranger), Some(Asked::ForStranger)));
+        assert_eq!((asked(1_200), table.asked(other, now)), (None, None));
+        // By a core that is a moment ahead.
+        assert_eq!(table.asked(ip, now - Duration::from_millis(1)), Some(Asked::ForStranger));
+        table.note_asked(ip, Asked::ForUs, now);
+        table.note_asked(ip, Asked::ForStranger, now);
+        assert_eq!((asked(0), asked(1_200)), (Some(Asked::ForUs), None));
+        table.note_asked(ip, Asked::ForStranger, now + Duration::from_secs(2));
+        assert_eq!(asked(2_000), Some(Asked::ForStranger));
     }
 
     #[test]

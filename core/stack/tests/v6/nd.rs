@@ -153,6 +153,22 @@ fn frames_wait_for_an_advertisement() {
     assert!(matches!(world.frames_out()[..], [Out::Udp { .. }]));
 }
 
+/// The device deals an advertisement by its addresses: the core that it reaches learns for the one that has asked.
+#[test]
+fn an_advertisement_may_reach_another_core() {
+    let mut world = World::new();
+    world.stays = true;
+    world.auto_arp = false;
+    sends(&mut world, OTHER_IP);
+    assert_eq!(asked(&mut world), OTHER_IP);
+    assert!(world.wander());
+    world.hear_frames(&[advertisement(OTHER_IP, PEER_MAC, false)]);
+    world.silent();
+    assert!(world.wander());
+    world.pass(ms(2));
+    assert!(matches!(world.frames_out()[..], [Out::Udp { .. }]));
+}
+
 /// RFC 4861 §7.2.5: without the override flag another link address does not replace one that is known.
 #[test]
 fn a_neighbour_moves_where_it_says_so() {
