@@ -170,13 +170,19 @@ impl Near<'_> {
                 calls.again(handle);
                 Ok(())
             }
+            // All threads look for what a port's closing ends.
             CallRecord::Listen { cookie, transport, port, backlog } => {
+                self.used.connections += 1;
                 calls.listen(cookie, transport, port, backlog)
             }
             CallRecord::Unlisten { cookie, transport, port } => {
+                self.used.connections += 1;
                 calls.unlisten(cookie, transport, port)
             }
-            CallRecord::Inform { handle } => calls.inform(handle),
+            CallRecord::Inform { handle } => {
+                self.used.packets += 1;
+                calls.inform(handle)
+            }
             CallRecord::Sendv { handle, staged } => {
                 let Some(len) = self.gather(staged, only, pieces, gathered) else { return };
                 self.count_sent(handle, len);

@@ -300,8 +300,9 @@ impl Context<'_> {
         port: u16,
         change: impl Fn(&mut Backlog),
     ) {
-        group.change(port, &change);
-        self.census.backlogs.change(port, change);
+        let opening = self.shared.tcp_ports.opening(port);
+        group.change(port, opening, &change);
+        self.census.backlogs.change(port, opening, change);
     }
 
     /// The addresses of a pair.

@@ -1,6 +1,8 @@
 //! Fragments on their way through the stack: in from the first pass, out as packets or as reports.
 
 use mem::Mbuf;
+use wire::ipv6::Ipv6View;
+use wire::{EthernetRepr, Ipv4View, Protocol};
 
 use crate::budget::class_of;
 use crate::context::Context;
@@ -24,16 +26,23 @@ pub(crate) fn arrive(fragment: &Fragment, mbuf: Mbuf, ctx: &mut Context<'_>) -> 
     whole
 }
 
-/// Gives up the datagrams whose time is over, and reports each of which the first fragment came (RFC 792, RFC 4443 §3.3).
-/// Answers when the next one is due, in ticks.
+/// Gives up the datagrams whose time is over, and reports each of which the first fragment came (RFC 792, RFC 4443 §3.3),
+/// but for ICMP: it may be an error (RFC 1122 §3.2.2, RFC 4443 §2.4). Answers when the next one is due, in ticks.
 pub(crate) fn expire(ctx: &mut Context<'_>) -> u64 {
     while let Some(Expired { pair, has_first, chunk }) = ctx.out.reassembly.pop_expired(ctx.tick) {
         ctx.stats.reassembly_timeouts += 1;
-        if has_first {
+        if has_first && !is_icmp(chunk.bytes()) {
             icmp::undelivered(Undelivered::Incomplete, &chunk, pair, ctx);
         }
         ctx.pool.unkeep();
         ctx.pool.free(chunk);
     }
     ctx.out.reassembly.next_due()
+}
+
+/// Whether a frame carries a message of either ICMP.
+fn is_icmp(frame: &[u8]) -> bool {
+    let packet = frame.get(EthernetRepr::HEADER_LEN..).unwrap_or(&[]);
+    let v4 = Ipv4View::parse(packet).is_ok_and(|ip| ip.protocol() == Protocol::ICMP);
+    v4 || Ipv6View::parse(packet).is_ok_and(|ip| ip.protocol() == Protocol::ICMPV6)
 }

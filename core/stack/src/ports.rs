@@ -2,15 +2,19 @@
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
-use core::sync::atomic::{AtomicU16, AtomicU32, Ordering};
+use core::sync::atomic::{AtomicU32, Ordering};
+
+/// The half of a word that has the backlog.
+const BACKLOG: u32 = u16::MAX as u32;
 
 /// The open ports of one transport.
 ///
 /// Relaxed operations are enough for a port's word: no other memory is published with it, and a SYN or a datagram that
 /// arrives while its port opens or closes may be judged either way.
 pub(crate) struct OpenPorts {
-    /// By port: connections that may be open and not accepted, one at least; 0: the port is closed.
-    backlogs: Box<[AtomicU16]>,
+    /// By port, in the lower half: connections that may be open and not accepted, one at least; 0: the port is closed. In
+    /// the upper half the number of its opening.
+    words: Box<[AtomicU32]>,
     /// How often a port was closed. See [`closings`](Self::closings).
     closings: AtomicU32,
 }
@@ -18,34 +22,52 @@ pub(crate) struct OpenPorts {
 impl OpenPorts {
     /// Open are those of a configuration, with the configuration's backlog.
     pub fn new(open: &[u16]) -> Self {
-        let mut backlogs: Vec<AtomicU16> = Vec::new();
-        backlogs.resize_with(1 << 16, AtomicU16::default);
+        let mut words: Vec<AtomicU32> = Vec::new();
+        words.resize_with(1 << 16, AtomicU32::default);
         for &port in open {
-            *backlogs[usize::from(port)].get_mut() = u16::MAX;
+            *words[usize::from(port)].get_mut() = BACKLOG;
         }
-        Self { backlogs: backlogs.into(), closings: AtomicU32::new(0) }
+        Self { words: words.into(), closings: AtomicU32::new(0) }
     }
 
-    fn word(&self, port: u16) -> &AtomicU16 {
-        &self.backlogs[usize::from(port)]
+    fn word(&self, port: u16) -> &AtomicU32 {
+        &self.words[usize::from(port)]
     }
 
     /// Connections that may be open and not accepted on a port; `None`: it is closed.
     #[inline]
     pub fn backlog(&self, port: u16) -> Option<u32> {
-        let backlog = self.word(port).load(Ordering::Relaxed);
-        (backlog > 0).then_some(backlog.into())
+        let backlog = self.word(port).load(Ordering::Relaxed) & BACKLOG;
+        (backlog > 0).then_some(backlog)
+    }
+
+    /// Whether a port is open.
+    #[inline]
+    pub fn is_open(&self, port: u16) -> bool {
+        self.backlog(port).is_some()
+    }
+
+    /// The number of a port's opening: the last one, where it is closed.
+    pub fn opening(&self, port: u16) -> u16 {
+        (self.word(port).load(Ordering::Relaxed) >> u16::BITS) as u16
+    }
+
+    /// Whether a port has been open since this opening.
+    pub fn is_open_since(&self, port: u16, opening: u16) -> bool {
+        self.is_open(port) && self.opening(port) == opening
     }
 
     /// Opens a port. Answers false where it was open: of several threads that open it, one does.
     pub fn open(&self, port: u16, backlog: u16) -> bool {
         let (relaxed, word) = (Ordering::Relaxed, self.word(port));
-        word.compare_exchange(0, backlog.max(1), relaxed, relaxed).is_ok()
+        let closed = word.load(relaxed);
+        let open = (closed & !BACKLOG).wrapping_add(BACKLOG + 1) | u32::from(backlog.max(1));
+        closed & BACKLOG == 0 && word.compare_exchange(closed, open, relaxed, relaxed).is_ok()
     }
 
     /// Closes a port. Answers false where it was closed.
     pub fn close(&self, port: u16) -> bool {
-        let was_open = self.word(port).swap(0, Ordering::Relaxed) > 0;
+        let was_open = self.word(port).fetch_and(!BACKLOG, Ordering::Relaxed) & BACKLOG > 0;
         if was_open {
             // Release: a thread that sees the new count sees the port closed.
             self.closings.fetch_add(1, Ordering::Release);
@@ -76,8 +98,12 @@ mod tests {
         assert_eq!((ports.backlog(81), ports.closings()), (Some(5), 0));
         assert!(ports.close(81) && !ports.close(81));
         assert_eq!((ports.backlog(81), ports.closings()), (None, 1));
+        let opening = ports.opening(81);
+        assert!(!ports.is_open_since(81, opening));
         // A backlog of nothing lets one in.
         assert!(ports.open(81, 0));
         assert_eq!(ports.backlog(81), Some(1));
+        assert!(!ports.is_open_since(81, opening) && ports.is_open_since(81, opening + 1));
+        assert!(ports.is_open_since(80, 0) && ports.close(80) && !ports.is_open_since(80, 0));
     }
 }

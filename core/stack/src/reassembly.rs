@@ -190,7 +190,11 @@ impl Slot {
         let headers = usize::from(headers);
         frame.truncate(headers + usize::from(total?));
         let packet = frame.bytes_mut().get_mut(EthernetRepr::HEADER_LEN..)?;
-        ip::reassemble(packet, headers - EthernetRepr::HEADER_LEN, is_marked);
+        ip::reassemble(packet, headers - EthernetRepr::HEADER_LEN);
+        if is_marked {
+            // RFC 3168 §5.3, of a datagram whose sender takes marks.
+            ip::mark_congestion(packet);
+        }
         Some(frame)
     }
 }
@@ -313,13 +317,16 @@ impl Reassembly {
     }
 
     /// The slot that a datagram of a peer of `class` takes the place of: the oldest of the class that has the most, with
-    /// the new one.
+    /// the new one. Where it is not slots that lack, of those that have a chunk.
     fn victim(&self, class: u8) -> Option<usize> {
+        let lacks_slots = self.slots.len() >= SLOTS;
+        let counts = |slot: &&Slot| lacks_slots || slot.chunk.is_some();
         let mut held = [0u8; CLASSES];
         held[usize::from(class)] = 1;
-        self.slots.iter().for_each(|slot| held[usize::from(slot.class)] += 1);
-        let most = self.slots.iter().map(|slot| held[usize::from(slot.class)]).max()?;
-        self.slots.iter().position(|slot| held[usize::from(slot.class)] == most)
+        let counted = || self.slots.iter().filter(counts);
+        counted().for_each(|slot| held[usize::from(slot.class)] += 1);
+        let most = counted().map(|slot| held[usize::from(slot.class)]).max()?;
+        self.slots.iter().position(|slot| counts(&slot) && held[usize::from(slot.class)] == most)
     }
 }
 

@@ -101,9 +101,9 @@ pub struct Shared {
     home: Box<[AtomicU8; FLOW_GROUPS]>,
     register: Option<Arc<dyn PeerRegister>>,
     /// TCP ports that are listened on.
-    pub(crate) listening: OpenPorts,
+    pub(crate) tcp_ports: OpenPorts,
     /// UDP ports on which datagrams are received.
-    pub(crate) bound: OpenPorts,
+    pub(crate) udp_ports: OpenPorts,
 }
 
 impl Shared {
@@ -128,8 +128,8 @@ impl Shared {
             ticks: Ticks::new(&config),
             window_scale: config.window_scale(),
             home: Box::new(home),
-            listening: OpenPorts::new(&config.tcp_listen),
-            bound: OpenPorts::new(&config.udp_bind),
+            tcp_ports: OpenPorts::new(&config.tcp_listen),
+            udp_ports: OpenPorts::new(&config.udp_bind),
             config,
             register: None,
         }
@@ -181,14 +181,14 @@ impl Shared {
     /// The ports of a transport that are open.
     pub(crate) fn ports(&self, transport: Transport) -> &OpenPorts {
         match transport {
-            Transport::Tcp => &self.listening,
-            Transport::Udp => &self.bound,
+            Transport::Tcp => &self.tcp_ports,
+            Transport::Udp => &self.udp_ports,
         }
     }
 
     /// Connections of one core that may be open and not accepted on a port; `None`: it is not listened on.
     pub(crate) fn unaccepted_most(&self, port: u16) -> Option<u32> {
-        Some(self.listening.backlog(port)?.min(self.config.backlog))
+        Some(self.tcp_ports.backlog(port)?.min(self.config.backlog))
     }
 
     /// Whether the application may open or close a port: those of the configuration, and those that the policy names.

@@ -30,7 +30,7 @@ pub(crate) fn arrive(
         return ctx.pool.free(mbuf);
     }
     let (local_port, peer) = (udp.dst_port(), Endpoint::new(pair.remote, udp.src_port()));
-    if ctx.shared.bound.backlog(local_port).is_none() {
+    if !ctx.shared.udp_ports.is_open(local_port) {
         icmp::undelivered(Undelivered::Port, &mbuf, pair, ctx);
         return ctx.pool.free(mbuf);
     }

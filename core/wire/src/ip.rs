@@ -19,11 +19,11 @@ pub fn mark_congestion(packet: &mut [u8]) -> bool {
 }
 
 /// Makes the headers of a first fragment those of the whole packet, which `packet` is: [`ipv4::reassemble`] or
-/// [`ipv6::reassemble`], with the same meaning of `is_marked`. `header_len` counts the bytes before the fragment's payload.
-pub fn reassemble(packet: &mut [u8], header_len: usize, is_marked: bool) {
+/// [`ipv6::reassemble`]. `header_len` counts the bytes before the fragment's payload.
+pub fn reassemble(packet: &mut [u8], header_len: usize) {
     match packet.first().map(|first| first >> 4) {
-        Some(4) => ipv4::reassemble(packet, is_marked),
-        _ => ipv6::reassemble(packet, header_len, is_marked),
+        Some(4) => ipv4::reassemble(packet),
+        _ => ipv6::reassemble(packet, header_len),
     }
 }
 

@@ -60,12 +60,10 @@ pub fn mark_congestion(packet: &mut [u8]) -> bool {
 }
 
 /// Makes the header of a first fragment that of the whole datagram, which `packet` is (RFC 791 §3.2): its total length, no
-/// flag but "don't fragment", no offset. With `is_marked` the codepoint becomes CE, as that of any fragment of a datagram
-/// does (RFC 3168 §5.3). Other bytes than those of a datagram stay what they are.
-pub fn reassemble(packet: &mut [u8], is_marked: bool) {
+/// flag but "don't fragment", no offset. Other bytes than those of a datagram stay what they are.
+pub fn reassemble(packet: &mut [u8]) {
     refit(packet, |raw| {
         raw.flags_fragment = (raw.flags_fragment.get() & DONT_FRAGMENT).into();
-        raw.dscp_ecn |= if is_marked { ECN_CE } else { 0 };
     });
 }
 

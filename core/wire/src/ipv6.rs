@@ -85,15 +85,13 @@ pub fn mark_congestion(packet: &mut [u8]) -> bool {
 /// Makes the headers of a first fragment those of the whole packet, which `packet` is: an atomic fragment (RFC 6946), with
 /// its own payload length. `header_len` counts the bytes up to the end of the Fragment header, whose offset and flag become
 /// zero. The Fragment header stays, so that what depends on it can be checked of the whole packet
-/// ([`Ipv6View::is_atomic_fragment`]). With `is_marked` the codepoint becomes CE (RFC 3168 §5.3).
-pub fn reassemble(packet: &mut [u8], header_len: usize, is_marked: bool) {
+/// ([`Ipv6View::is_atomic_fragment`]).
+pub fn reassemble(packet: &mut [u8], header_len: usize) {
     let payload_len = packet.len().saturating_sub(size_of::<Raw>()).min(usize::from(u16::MAX));
     let word = header_len.saturating_sub(OFFSET_BEFORE_END);
     packet.get_mut(word..word + 2).into_iter().for_each(|word| word.fill(0));
     let Ok((raw, _)) = Raw::mut_from_prefix(packet) else { return };
     raw.payload_len = (payload_len as u16).into();
-    let marks = if is_marked { u32::from(ECN_CE) << TRAFFIC_CLASS_SHIFT } else { 0 };
-    raw.version_class_label |= U32::new(marks);
 }
 
 /// Writes a fragment of the whole packet `packet`, as its sender makes it (RFC 8200 §4.5): `bytes` of what is behind the fixed

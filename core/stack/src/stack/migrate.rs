@@ -196,7 +196,6 @@ impl Stack {
         self.census.time_wait += group.in_time_wait;
         self.census.closed += group.closed;
         self.census.backlogs.add(&group.backlogs);
-        self.closing.take_in(group, &self.shared);
         self.out.kept[index] = kept;
         (0..kept).for_each(|_| pool.keep());
         self.restore(sealed, now, pool, events);
@@ -212,6 +211,7 @@ impl Stack {
         let Sealed { group, pairs, entries, pending, undelivered, again, late_events } = sealed;
         self.pairs.put(group.index, pairs);
         let (index, due) = (group.index, group.due());
+        self.closing.take_in(&group, &self.shared);
         self.groups[index as usize] = Some(group);
         self.here.insert(index);
         with_context!(self, now, pool, events, |ctx, groups| {

@@ -2,6 +2,8 @@
 
 use alloc::vec::Vec;
 
+use crate::ports::OpenPorts;
+
 /// The connections of one port that are not the application's yet.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Backlog {
@@ -11,44 +13,60 @@ pub(crate) struct Backlog {
     pub unaccepted: u32,
 }
 
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    port: u16,
+    /// The port's opening that they are of (`OpenPorts::opening`).
+    opening: u16,
+    backlog: Backlog,
+}
+
 /// Those of all ports that have some, by port: a sorted list, so that a SYN to one of many ports searches few.
 #[derive(Debug, Default)]
-pub(crate) struct Backlogs(Vec<(u16, Backlog)>);
+pub(crate) struct Backlogs(Vec<Entry>);
 
 impl Backlogs {
-    /// Of a port.
-    pub fn of(&self, port: u16) -> Backlog {
-        let found = self.0.binary_search_by_key(&port, |(of, _)| *of);
-        found.map_or_else(|_| Backlog::default(), |at| self.0[at].1)
+    fn find(&self, port: u16) -> Result<usize, usize> {
+        self.0.binary_search_by_key(&port, |entry| entry.port)
     }
 
-    /// Changes that of a port.
-    pub fn change(&mut self, port: u16, change: impl FnOnce(&mut Backlog)) {
-        let found = self.0.binary_search_by_key(&port, |(of, _)| *of);
-        let at = found.unwrap_or_else(|at| {
-            self.0.insert(at, (port, Backlog::default()));
+    /// Of a port.
+    pub fn of(&self, port: u16) -> Backlog {
+        self.find(port).map_or_else(|_| Backlog::default(), |at| self.0[at].backlog)
+    }
+
+    /// Changes that of a port, whose opening this is where it has none yet.
+    pub fn change(&mut self, port: u16, opening: u16, change: impl FnOnce(&mut Backlog)) {
+        let at = self.find(port).unwrap_or_else(|at| {
+            self.0.insert(at, Entry { port, opening, backlog: Backlog::default() });
             at
         });
-        change(&mut self.0[at].1);
-        if self.0[at].1 == Backlog::default() {
+        let Entry { backlog, .. } = &mut self.0[at];
+        change(backlog);
+        if *backlog == Backlog::default() {
             self.0.remove(at);
         }
     }
 
-    /// The ports that have some.
-    pub fn ports(&self) -> impl Iterator<Item = u16> {
-        self.0.iter().map(|(port, _)| *port)
+    /// Whether those of a port are of an opening that is over.
+    pub fn is_over(&self, port: u16, ports: &OpenPorts) -> bool {
+        self.find(port).is_ok_and(|at| !ports.is_open_since(port, self.0[at].opening))
+    }
+
+    /// Whether those of any port are.
+    pub fn is_any_over(&self, ports: &OpenPorts) -> bool {
+        self.0.iter().any(|entry| !ports.is_open_since(entry.port, entry.opening))
     }
 
     /// Half-open connections of all ports.
     pub fn half_open(&self) -> u32 {
-        self.0.iter().map(|(_, backlog)| backlog.half_open).sum()
+        self.0.iter().map(|entry| entry.backlog.half_open).sum()
     }
 
     /// Those of a flow group come to this core.
     pub fn add(&mut self, group: &Self) {
-        for (port, backlog) in &group.0 {
-            self.change(*port, |sum| {
+        for &Entry { port, opening, backlog } in &group.0 {
+            self.change(port, opening, |sum| {
                 sum.half_open += backlog.half_open;
                 sum.unaccepted += backlog.unaccepted;
             });
@@ -57,8 +75,8 @@ impl Backlogs {
 
     /// Those of a flow group leave this core.
     pub fn subtract(&mut self, group: &Self) {
-        for (port, backlog) in &group.0 {
-            self.change(*port, |sum| {
+        for &Entry { port, opening, backlog } in &group.0 {
+            self.change(port, opening, |sum| {
                 sum.half_open -= backlog.half_open;
                 sum.unaccepted -= backlog.unaccepted;
             });

@@ -146,7 +146,7 @@ pub(crate) fn reset_all(group: &mut FlowGroup, ctx: &mut Context<'_>) -> u64 {
 pub(crate) fn forget_closed(group: &mut FlowGroup, ctx: &mut Context<'_>) {
     for slot in 0..group.half_open.capacity() {
         if let Some(half) = group.half_open.get(slot)
-            && ctx.shared.listening.backlog(half.flow.local_port()).is_none()
+            && group.backlogs.is_over(half.flow.local_port(), &ctx.shared.tcp_ports)
         {
             let hash = ctx.hash_of(half.flow);
             remove(group, hash, slot, ctx);
@@ -208,7 +208,7 @@ pub(crate) fn arrive(
     } else if segment.ack != iss + 1 {
         // It may acknowledge a cookie that was sent before there was room for the record.
         return Outcome::None(mbuf);
-    } else if can_establish(segment, ctx) {
+    } else if can_establish(group, segment, ctx) {
         let HalfOpen { handshake, sent_at_ns, tried, answered_at, .. } =
             remove(group, segment.hash, slot, ctx);
         let answered = match tried {
@@ -249,12 +249,14 @@ fn acknowledge(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
 }
 
 /// Whether there is room for one more connection that the application has not accepted; counted where there is none.
-pub(crate) fn can_establish(segment: &Segment, ctx: &mut Context<'_>) -> bool {
+pub(crate) fn can_establish(group: &FlowGroup, segment: &Segment, ctx: &mut Context<'_>) -> bool {
     let config = &ctx.shared.config;
     let port = segment.flow.local_port();
     let most = ctx.shared.unaccepted_most(port).unwrap_or(0);
-    let has_room =
-        ctx.backlog(port).unaccepted < most && ctx.census.connections < config.max_connections;
+    // Those of the port's last opening end first.
+    let has_room = !group.backlogs.is_over(port, &ctx.shared.tcp_ports)
+        && ctx.backlog(port).unaccepted < most
+        && ctx.census.connections < config.max_connections;
     ctx.stats.tcp_backlog_full += u64::from(!has_room);
     has_room
 }

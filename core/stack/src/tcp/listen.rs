@@ -28,7 +28,7 @@ pub(crate) fn arrive(
     let is_ack = segment.flags.contains(TcpFlags::ACK)
         && !segment.flags.intersects(TcpFlags::SYN.union(TcpFlags::RST));
     if is_ack && let Some(handshake) = cookie_of(group, segment, ctx) {
-        if half_open::can_establish(segment, ctx) {
+        if half_open::can_establish(group, segment, ctx) {
             return half_open::establish(group, segment, &handshake, Answered::Unknown, mbuf, ctx);
         }
         // The peer takes the connection for open, and will send the last step again with its data.
@@ -94,9 +94,11 @@ pub(crate) fn open(
     let backlog = ctx.backlog(port);
     if config.next_hop(peer.addr).is_none()
         || backlog.unaccepted >= most
+        || group.backlogs.is_over(port, &ctx.shared.tcp_ports)
         || ctx.census.connections >= config.max_connections
     {
-        // What has no way back is not begun, nor what the last step of the handshake would find full.
+        // What has no way back is not begun, nor what the last step of the handshake would find full, or waiting for the
+        // connections of the port's last opening to end.
         ctx.stats.tcp_syn_dropped += 1;
         return;
     }

@@ -25,9 +25,9 @@ pub(crate) struct Closing {
 }
 
 impl Closing {
-    /// Looks again at all flow groups.
+    /// Looks at all flow groups, once more where it is among them: at the rest of this one, then at each from its first slot.
     fn begin(&mut self) {
-        (self.at.slot, self.left) = (0, FLOW_GROUPS);
+        self.left = FLOW_GROUPS + 1;
     }
 
     /// A flow group came, which the core that it left may not have looked at.
@@ -46,7 +46,7 @@ impl Closing {
 /// Looks at a portion.
 #[inline]
 pub(crate) fn look(groups: &mut Groups, closing: &mut Closing, ctx: &mut Context<'_>) {
-    let closings = ctx.shared.listening.closings();
+    let closings = ctx.shared.tcp_ports.closings();
     if closings != closing.seen {
         closing.seen = closings;
         closing.begin();
@@ -59,13 +59,12 @@ pub(crate) fn look(groups: &mut Groups, closing: &mut Closing, ctx: &mut Context
 #[cold]
 fn look_at_portion(groups: &mut Groups, closing: &mut Closing, ctx: &mut Context<'_>) {
     let mut visits = PORTION;
-    while closing.left > 0 && visits > 0 {
+    while closing.left > 0 && visits > 0 && ctx.events.room() > 0 {
         let Place { group: index, slot } = closing.at;
-        let mut here = group_mut(groups, index).filter(|group| has_closed(group, ctx.shared));
-        if let Some(group) = &mut here
-            && slot == 0
-        {
-            half_open::forget_closed(group, ctx);
+        let mut here = group_mut(groups, index);
+        if slot == 0 {
+            here = here.filter(|group| has_closed(group, ctx.shared));
+            here.iter_mut().for_each(|group| half_open::forget_closed(group, ctx));
         }
         let Some(group) = here.filter(|group| slot < group.slots.capacity()) else {
             closing.at = Place { group: (index + 1) % FLOW_GROUPS as u16, slot: 0 };
@@ -78,16 +77,16 @@ fn look_at_portion(groups: &mut Groups, closing: &mut Closing, ctx: &mut Context
     }
 }
 
-/// Whether connections of a closed port are among those of a group that are not the application's.
+/// Whether connections of a port that was closed are among those of a group that are not the application's.
 fn has_closed(group: &FlowGroup, shared: &Shared) -> bool {
-    group.backlogs.ports().any(|port| shared.listening.backlog(port).is_none())
+    group.backlogs.is_any_over(&shared.tcp_ports)
 }
 
 fn end_unaccepted(group: &mut FlowGroup, slot: u32, ctx: &mut Context<'_>) {
     let conn = group.slots.hot(slot);
     let is_unaccepted = conn.state != State::Closed
         && !conn.flags.has(Flags::ACTIVE.and(Flags::ACCEPTED))
-        && ctx.shared.listening.backlog(conn.flow.local_port()).is_none();
+        && group.backlogs.is_over(conn.flow.local_port(), &ctx.shared.tcp_ports);
     if is_unaccepted {
         close::abort(group, slot, DeadReason::Aborted, ctx);
     }

@@ -1,10 +1,11 @@
 //! Fragments: what is reassembled, what is refused, and what that costs whom (RFC 791 §3.2, RFC 8200 §4.5).
 
 use clock::Duration;
+use wire::ipv4::{ECN_CE, ECN_ECT_0, ECN_NOT_ECT};
 use wire::{Address, Endpoint, IcmpRepr, Icmpv6Repr, Protocol, TimeExceededCode};
 
 use crate::support::{
-    IP_LEN, MTU, Open, Out, PEER_IP, PORT, Peer, STACK_IP, Told, UDP_PORT, World, config, far,
+    IP_LEN, MTU, Open, Out, PEER_IP, PORT, Peer, STACK_IP, Seg, Told, UDP_PORT, World, config, far,
     fragment, fragments, host, ip_frame, ms, pattern, ping_frame, udp_frame, with_options,
 };
 
@@ -105,12 +106,20 @@ fn a_marked_fragment_marks_the_segment() {
     let mut world = World::with(|config| config.ecn = stack::Ecn::Accept);
     world.stays = true;
     let open = Peer::establish(&mut world, 5, Open { ecn: true, ..Open::default() });
-    let [marked, plain] = [open.seg(1, 1).len(40).marked(), open.seg(1, 1).len(40)];
-    let [marked, plain] = [marked, plain].map(|seg| fragments(&seg.frame(), 3, 40));
-    world.hear_frames(&[plain[0].clone(), marked[1].clone()]);
+    let pieces = |seq, ident, ecn| {
+        let seg = open.seg(seq, 1);
+        let seg = Seg { ecn, stream_offset: seq as usize - 1, ..seg }.len(40);
+        fragments(&seg.frame(), ident, 40)
+    };
+    // But not one of a sender that takes no marks.
+    world.hear_frames(&[pieces(1, 3, ECN_NOT_ECT)[0].clone(), pieces(1, 3, ECN_CE)[1].clone()]);
     world.received(0, 40);
     world.pass(ms(100));
-    world.expect(&open, &["E. 1 ack 41"]);
+    world.expect(&open, &[". 1 ack 41"]);
+    world.hear_frames(&[pieces(41, 4, ECN_ECT_0)[0].clone(), pieces(41, 4, ECN_CE)[1].clone()]);
+    world.received(40, 40);
+    world.pass(ms(100));
+    world.expect(&open, &["E. 1 ack 81"]);
     assert_eq!(world.stats().tcp_marks_in, 1);
 }
 
@@ -304,6 +313,16 @@ fn what_does_not_become_whole_ends_in_time() {
     assert_eq!((world.told(), world.pool.kept()), (vec![], 1));
 }
 
+/// RFC 1122 §3.2.2, RFC 4443 §2.4: an ICMP message may be an error, about which there is none.
+#[test]
+fn incomplete_icmp_messages_are_not_reported() {
+    let mut world = settled(world());
+    world.hear_frames(&fragments(&ping_frame(PEER_IP, &pattern(0, 600)), 1, 304)[..1]);
+    world.pass(LIFE + ms(1));
+    world.silent();
+    assert_eq!(world.stats().reassembly_timeouts, 1);
+}
+
 /// Each report counts against the answers to strangers.
 #[test]
 fn reports_have_the_budget_of_answers() {
@@ -382,6 +401,27 @@ fn little_memory_is_shared() {
     assert_eq!(world.told(), []);
     assert!(world.pool.kept() < kept);
     hoard.into_iter().for_each(|mbuf| world.pool.free(mbuf));
+}
+
+/// What a peer makes us refuse takes no memory, and does not take others' either where that is short.
+#[test]
+fn refused_datagrams_do_not_stand_for_memory() {
+    let mut world = settled(World::sized(config(), 256, 64));
+    let begin = |world: &mut World, src, ident, range| {
+        world.hear_frames(&[fragment(&datagram(src, 100), ident, range, true)]);
+    };
+    for ident in 0..24 {
+        begin(&mut world, far(66), ident, 0..16);
+        begin(&mut world, far(66), ident, 8..24);
+    }
+    assert_eq!((world.stats().reassembly_refused, world.pool.kept()), (24, 0));
+    for ident in 100..132 {
+        begin(&mut world, far(66), ident, 0..16);
+    }
+    let (kept, pieces) = (world.pool.kept(), fragments(&datagram(PEER_IP, 100), 1, 56));
+    assert!((8..=16).contains(&kept), "{kept} of 256 chunks");
+    world.hear_frames(&pieces);
+    delivered(&mut world, 100);
 }
 
 /// A stack that ends gives back what is incomplete.

@@ -96,6 +96,35 @@ fn what_was_not_accepted_is_reset_when_its_port_closes() {
     world.frames_out();
 }
 
+/// A server that begins anew: what the port's last opening let in ends all the same, and nothing is let in before it has.
+#[test]
+fn a_port_that_opens_at_once_again_keeps_nothing() {
+    let mut world = world();
+    world.auto_accept = false;
+    listen(&mut world, 7, Transport::Tcp, OTHER, 2);
+    let [mut open, mut half] = [other(1), other(2)];
+    begin(&mut world, &mut open);
+    world.hear(&open.seg(1, 1));
+    begin(&mut world, &mut half);
+    world.told();
+    world.call(|calls| {
+        calls.unlisten(Cookie(9), Transport::Tcp, OTHER).expect("room");
+        calls.listen(Cookie(8), Transport::Tcp, OTHER, 2).expect("room");
+    });
+    world.expect(&open, &["R. 1 ack 1"]);
+    let dead = Told::Dead { cookie: 0, reason: DeadReason::Aborted };
+    let told = world.told();
+    assert!(told.contains(&dead) && told.contains(&Told::Listening { cookie: 8 }), "{told:?}");
+    assert_eq!(world.stack.connections(), 0);
+    // All of the backlog is there.
+    for port in 3..5 {
+        let mut peer = other(port);
+        begin(&mut world, &mut peer);
+        world.hear(&peer.seg(1, 1));
+        assert!(matches!(world.told()[..], [Told::Knock { .. }]), "{port}");
+    }
+}
+
 #[test]
 fn a_port_of_the_configuration_closes_and_opens_again() {
     let mut world = world();

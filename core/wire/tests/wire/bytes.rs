@@ -241,27 +241,25 @@ fn fragments_are_parts_of_their_packet() {
         assert_eq!(view.payload(), &whole[20..][bytes]);
     }
     out[20..120].copy_from_slice(&whole[20..]);
-    wire::ip::reassemble(&mut out[..120], 20, false);
+    wire::ip::reassemble(&mut out[..120], 20);
     let view = Ipv4View::parse(&out[..120]).unwrap();
     assert_eq!(Ipv4Repr::from_view(&view), Ipv4Repr { ident: 9, dont_fragment: false, ..repr });
 }
 
-/// RFC 791 §3.2, RFC 3168 §5.3.
+/// RFC 791 §3.2.
 #[test]
 fn the_header_of_a_first_fragment_becomes_that_of_the_datagram() {
     // 24 bytes of header, "don't fragment" and "more fragments" set.
     let mut packet = vec![0x46, 0b10, 0, 32, 0x12, 0x34, 0x60, 0, 1, 17, 0, 0];
     packet.extend([10, 0, 0, 1, 10, 0, 0, 2, 0x94, 4, 0, 0]);
     packet.extend([7; 300]);
-    for (is_marked, ecn) in [(false, ECN_ECT_0), (true, ECN_CE)] {
-        wire::ipv4::reassemble(&mut packet, is_marked);
-        let view = Ipv4View::parse(&packet).unwrap();
-        assert!(view.verify_checksum() && !view.is_fragment() && view.dont_fragment());
-        assert_eq!((view.total_len(), view.ident(), view.ecn()), (324, 0x1234, ecn));
-        assert_eq!((view.options(), view.payload()), (&[0x94, 4, 0, 0][..], &[7; 300][..]));
-    }
-    wire::ipv4::reassemble(&mut packet[..19], true);
-    wire::ipv4::reassemble(&mut packet[..21], true);
+    wire::ipv4::reassemble(&mut packet);
+    let view = Ipv4View::parse(&packet).unwrap();
+    assert!(view.verify_checksum() && !view.is_fragment() && view.dont_fragment());
+    assert_eq!((view.total_len(), view.ident(), view.ecn()), (324, 0x1234, ECN_ECT_0));
+    assert_eq!((view.options(), view.payload()), (&[0x94, 4, 0, 0][..], &[7; 300][..]));
+    wire::ipv4::reassemble(&mut packet[..19]);
+    wire::ipv4::reassemble(&mut packet[..21]);
 }
 
 #[test]
