@@ -170,7 +170,6 @@ impl Near<'_> {
                 calls.again(handle);
                 Ok(())
             }
-            // All threads look for what a port's closing ends.
             CallRecord::Listen { cookie, transport, port, backlog } => {
                 self.used.connections += 1;
                 calls.listen(cookie, transport, port, backlog)

@@ -31,7 +31,7 @@ pub(crate) struct ConnectionTurn {
 }
 
 impl ConnectionTurn {
-    /// A turn of nobody, at core `home`.
+    /// A turn of no connection, at core `home`.
     pub fn new(home: u8, config: &StackConfig) -> Self {
         let calls = calls_of(CallArray::growing, CALLS, config);
         let events = EventArray::growing();

@@ -4,7 +4,7 @@
 //! the same everywhere: each type below is the only one through which its bytes can be reached, is
 //! neither `Clone` nor constructible outside this crate, and the region outlives every chunk that
 //! is not back in the depot (see `unsafe_region`). While a [`TxFrame`] and a [`Retained`] share a
-//! chunk both only read; both are `!Send`, so their state byte needs no atomics.
+//! chunk both only read the frame, and bytes before it that hold nothing else are the `TxFrame`'s; both are `!Send`, so their state byte needs no atomics.
 #![allow(unsafe_code)]
 
 use core::marker::PhantomData;
@@ -19,7 +19,8 @@ use crate::{BLOCK_SIZE, CHUNK_HEADER, CHUNK_SIZE, ChunkBytes, TX_HEADROOM, TX_ME
 pub struct TxMeta {
     /// When it was last sent, in nanoseconds.
     pub sent_at_ns: u64,
-    /// Ones'-complement sum of the payload (`Sum::to_bits`), so that sending again need not read it.
+    /// Ones'-complement sum of the payload (`Sum::to_bits`), so that sending again need not read it. Without meaning where
+    /// the device completes checksums.
     pub payload_sum: u64,
     /// First sequence number.
     pub seq: u32,
@@ -353,7 +354,7 @@ pub struct PartialChecksum {
     pub offset: NonZero<u16>,
 }
 
-/// The NIC's claim on a frame that is being sent: its bytes are read-only.
+/// The NIC's claim on a frame that is being sent, whose bytes are read-only, and on what lies before them.
 #[derive(Debug)]
 #[must_use = "a frame that is dropped is lost to its pool"]
 pub struct TxFrame {

@@ -19,7 +19,7 @@ use crate::elsewhere::Elsewhere;
 use crate::link_message::LinkMessage;
 use crate::neighbors::{Asked, Neighbor};
 use crate::pairs::{Pair, Pairs};
-use crate::reassembly::Reassembly;
+use crate::reassembly::IncompleteDatagrams;
 use crate::shared::{FLOW_GROUPS, Shared};
 use crate::stats::StackStats;
 use crate::tcp::backlog::{Backlog, Backlogs};
@@ -142,7 +142,7 @@ pub(crate) struct Outbox {
     /// Calls on connections whose flow group is at home elsewhere, for whoever carries them there.
     pub elsewhere: Elsewhere,
     pub unresolved: Unresolved,
-    pub reassembly: Reassembly,
+    pub incomplete: IncompleteDatagrams,
     /// What came ahead of a gap was refused for want of memory: others hold it.
     pub is_short: bool,
     /// What a connection may have of the memory that is left.
@@ -175,7 +175,7 @@ impl Outbox {
             kept: alloc::vec![0; FLOW_GROUPS],
             elsewhere: Elsewhere::default(),
             unresolved: Unresolved::default(),
-            reassembly: Reassembly::default(),
+            incomplete: IncompleteDatagrams::default(),
             is_short: false,
             shares: Shares::default(),
             twice: Vec::new(),
@@ -410,6 +410,7 @@ impl Context<'_> {
             && let (Ok(_), Ok(remote)) = (template.pair.v4(), pair.v4())
         {
             template.headers.set_peer(mac, remote);
+            // The addresses stay those of another peer: no pair without a number is compared by them.
             template.pair = pair;
             return Some(());
         }

@@ -20,8 +20,8 @@ pub(crate) fn arrive(fragment: &Fragment, mbuf: Mbuf, ctx: &mut Context<'_>) -> 
     stats.fragments_in += 1;
     let epoch = (now.as_millis() / 1000) >> EPOCH_SHIFT;
     let class = class_of(fragment.key.pair.remote, epoch, &shared.port_key);
-    let whole = out.reassembly.take_in(fragment, mbuf.bytes(), (*tick, class), pool, stats);
-    out.min_group_due = out.min_group_due.min(out.reassembly.next_due());
+    let whole = out.incomplete.take_in(fragment, mbuf.bytes(), (*tick, class), pool, stats);
+    out.min_group_due = out.min_group_due.min(out.incomplete.next_due());
     pool.free(mbuf);
     whole
 }
@@ -29,7 +29,7 @@ pub(crate) fn arrive(fragment: &Fragment, mbuf: Mbuf, ctx: &mut Context<'_>) -> 
 /// Gives up the datagrams whose time is over, and reports each of which the first fragment came (RFC 792, RFC 4443 §3.3),
 /// but for ICMP: it may be an error (RFC 1122 §3.2.2, RFC 4443 §2.4). Answers when the next one is due, in ticks.
 pub(crate) fn expire(ctx: &mut Context<'_>) -> u64 {
-    while let Some(Expired { pair, has_first, chunk }) = ctx.out.reassembly.pop_expired(ctx.tick) {
+    while let Some(Expired { pair, has_first, chunk }) = ctx.out.incomplete.pop_expired(ctx.tick) {
         ctx.stats.reassembly_timeouts += 1;
         if has_first && !is_icmp(chunk.bytes()) {
             icmp::undelivered(Undelivered::Incomplete, &chunk, pair, ctx);
@@ -37,7 +37,7 @@ pub(crate) fn expire(ctx: &mut Context<'_>) -> u64 {
         ctx.pool.unkeep();
         ctx.pool.free(chunk);
     }
-    ctx.out.reassembly.next_due()
+    ctx.out.incomplete.next_due()
 }
 
 /// Whether a frame carries a message of either ICMP.

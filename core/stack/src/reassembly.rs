@@ -201,18 +201,18 @@ impl Slot {
 
 /// The incomplete datagrams of a core.
 #[derive(Debug)]
-pub(crate) struct Reassembly {
+pub(crate) struct IncompleteDatagrams {
     /// Oldest first.
     slots: VecDeque<Slot>,
 }
 
-impl Default for Reassembly {
+impl Default for IncompleteDatagrams {
     fn default() -> Self {
         Self { slots: VecDeque::with_capacity(SLOTS) }
     }
 }
 
-impl Reassembly {
+impl IncompleteDatagrams {
     /// Takes in a fragment of a peer of `class`, whose frame this is. Answers the frame of its datagram, where that is whole
     /// now: no device has verified its checksums.
     pub fn take_in(

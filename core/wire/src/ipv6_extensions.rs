@@ -29,11 +29,8 @@ const MORE_FRAGMENTS: u16 = 1;
 /// The fragment offset in its 16-bit word: in units of 8 bytes, shifted left by three, so the masked word counts bytes.
 const FRAGMENT_OFFSET: u16 = 0xfff8;
 
-/// The Fragment header of a packet that carries a part of a larger one, with what reassembly needs (RFC 8200 §4.5).
-///
-/// Packets with equal source, destination and `ident` belong together. The reassembled packet is: the first
-/// fragment's bytes before `header_offset`, with the byte at `next_header_field` replaced by the first fragment's
-/// `next_header` and with a new payload length; then the fragments' payloads in the order of `offset`.
+/// The Fragment header of a packet that carries a part of a larger one (RFC 8200 §4.5): of the one that has the same source,
+/// destination and `ident`.
 #[derive(Debug, Copy, Clone, PartialEq, Eq)]
 pub struct Fragment6 {
     /// Where this payload starts in the fragmentable part, in bytes; a multiple of 8, at most 65,528.
@@ -42,13 +39,6 @@ pub struct Fragment6 {
     pub more: bool,
     /// Identification, which groups the fragments of one packet.
     pub ident: u32,
-    /// Offset of the Fragment header in the packet, in bytes: the length of the per-fragment headers before it.
-    pub header_offset: usize,
-    /// Offset in the packet of the Next Header field that names the Fragment header; below `header_offset`.
-    pub next_header_field: usize,
-    /// What the fragmentable part begins with: the next-header value in the Fragment header. The first fragment's
-    /// counts; it may be another extension header.
-    pub next_header: Protocol,
 }
 
 /// The end of a chain of extension headers.
@@ -110,12 +100,9 @@ pub(crate) fn walk(first: Protocol, body: &[u8]) -> Result<ChainEnd<'_>, WireErr
                     offset: word & FRAGMENT_OFFSET,
                     more: word & MORE_FRAGMENTS != 0,
                     ident: u32::from_be_bytes(ident),
-                    header_offset: FIXED_HEADER_LEN + header_at,
-                    next_header_field,
-                    next_header: Protocol(next),
                 };
                 if fragment.more || fragment.offset != 0 {
-                    return fragment_end(fragment, header_at, rest);
+                    return fragment_end(fragment, Protocol(next), header_at, rest);
                 }
                 is_atomic = true;
             }
@@ -136,6 +123,7 @@ pub(crate) fn walk(first: Protocol, body: &[u8]) -> Result<ChainEnd<'_>, WireErr
 /// the last carries a multiple of 8 bytes, and the packet to reassemble has a payload length of 16 bits.
 fn fragment_end(
     fragment: Fragment6,
+    protocol: Protocol,
     header_at: usize,
     payload: &[u8],
 ) -> Result<ChainEnd<'_>, WireError> {
@@ -145,8 +133,7 @@ fn fragment_end(
     {
         return Err(WireError::Malformed);
     }
-    let next_header_field = fragment.header_offset;
-    let protocol = fragment.next_header;
+    let next_header_field = FIXED_HEADER_LEN + header_at;
     let (fragment, is_atomic) = (Some(fragment), false);
     Ok(ChainEnd { protocol, next_header_field, fragment, is_atomic, payload })
 }

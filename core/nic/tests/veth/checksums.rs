@@ -63,8 +63,8 @@ fn seen_by_af_xdp(far: &mut AfXdp, pool: &mut Pool) -> (u16, bool) {
     found.expect("a datagram")
 }
 
-/// With the veth's checksum offload off the kernel completes the checksum when it sends. With it on nobody does: the
-/// peer's kernel takes the frame, as the socket buffer says that the checksum is partial, and an AF_XDP socket at the peer
+/// With the veth's checksum offload off the kernel completes the checksum when it sends. With it on it stays incomplete:
+/// the peer's kernel takes the frame, as the socket buffer says that the checksum is partial, and an AF_XDP socket at the peer
 /// gets it as it is.
 #[test]
 fn a_veth_completes_no_checksum_and_its_kernel_does_where_the_offload_is_off() {

@@ -61,7 +61,7 @@ impl Stack {
         }
         self.out.frames.drain(..).for_each(|frame| pool.complete(frame));
         self.out.unresolved.clear(pool);
-        self.out.reassembly.clear(pool);
+        self.out.incomplete.clear(pool);
         ended
     }
 }

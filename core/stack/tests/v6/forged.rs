@@ -46,7 +46,7 @@ fn numbers() -> impl Iterator<Item = Address> {
     (0..128).map(move |group| Address::of_v4(Ipv4Addr::from_bits(0xe000_0000 + group * of_group)))
 }
 
-/// No IPv4 source is the number of a pair of IPv6 addresses: a frame from a multicast address speaks for nobody.
+/// No IPv4 source is the number of a pair of IPv6 addresses: a frame from a multicast address speaks for no host.
 #[test]
 fn no_multicast_source_is_the_number_of_a_pair() {
     let mut world = dual();

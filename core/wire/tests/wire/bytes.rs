@@ -1,6 +1,6 @@
 //! Hand-written packets: these bytes say this, and this is written as these bytes.
 
-use wire::ipv4::{ECN_CE, ECN_ECT_0, ECN_NOT_ECT};
+use wire::ipv4::{ECN_ECT_0, ECN_NOT_ECT};
 use wire::{
     Address, ArpOperation, ArpRepr, Endpoint, EtherType, EthernetRepr, EthernetView, FlowKey,
     IcmpRepr, IcmpView, Ipv4Addr, Ipv4Repr, Ipv4View, MacAddr, Prefix, Protocol, QuotedTcp,

@@ -185,18 +185,11 @@ fn fragments_end_the_chain() {
     let body = [&padded(FRAGMENT, 2)[..], &atomic, &fragment, &[0xff; 16]].concat();
     let bytes = packet(HOP_BY_HOP, &body);
     let view = Ipv6View::parse(&bytes).unwrap();
-    let expected = Fragment6 {
-        offset: 0x1230,
-        more: true,
-        ident: 0xdead_beef,
-        header_offset: 40 + 16 + 8,
-        next_header_field: 40 + 16,
-        next_header: Protocol::HOP_BY_HOP,
-    };
+    let expected = Fragment6 { offset: 0x1230, more: true, ident: 0xdead_beef };
     assert_eq!(view.fragment(), Some(expected));
-    assert_eq!(bytes[expected.next_header_field], FRAGMENT);
+    assert_eq!(view.protocol_at(), 40 + 16 + 8);
     assert_eq!((view.protocol(), view.payload()), (Protocol::HOP_BY_HOP, &[0xff; 16][..]));
-    assert_eq!(view.header_len(), expected.header_offset + 8);
+    assert_eq!(view.header_len(), 40 + 16 + 8 + 8);
 
     // Directly behind the fixed header: the first, a middle and the last fragment.
     for (word, offset, more) in [(0x0001u16, 0, true), (0x0009, 8, true), (0x0010, 16, false)] {
@@ -205,8 +198,8 @@ fn fragments_end_the_chain() {
         let view = Ipv6View::parse(&bytes).unwrap();
         let fragment = view.fragment().unwrap();
         assert_eq!((fragment.offset, fragment.more, fragment.ident), (offset, more, 1));
-        assert_eq!((fragment.header_offset, fragment.next_header_field), (40, 6));
-        assert_eq!((fragment.next_header, view.protocol()), (Protocol::UDP, Protocol::UDP));
+        assert_eq!((view.protocol_at(), view.header_len()), (40, 48));
+        assert_eq!(view.protocol(), Protocol::UDP);
         assert_eq!(view.payload(), [1, 2, 3, 4, 5, 6, 7, 8]);
     }
 }
@@ -245,15 +238,9 @@ fn fragments_are_parts_of_their_packet() {
     for (bytes, more) in [(0..48, true), (48..76, false)] {
         let len = ip::emit_fragment(&whole, 0xdead_beef, bytes.clone(), more, &mut out);
         let view = Ipv6View::parse(&out[..len]).unwrap();
-        let expected = Fragment6 {
-            offset: bytes.start as u16,
-            more,
-            ident: 0xdead_beef,
-            header_offset: 40,
-            next_header_field: 6,
-            next_header: Protocol(DESTINATION),
-        };
+        let expected = Fragment6 { offset: bytes.start as u16, more, ident: 0xdead_beef };
         assert_eq!((view.fragment(), view.total_len()), (Some(expected), len));
+        assert_eq!((view.protocol(), view.header_len()), (Protocol(DESTINATION), 48));
         assert_eq!(view.payload(), &whole[40..][bytes]);
         assert_eq!((view.src(), view.dst()), (CLIENT, SERVER));
     }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::dataplane::{Dataplane, Kind, LINES, Standing};
-use crate::support::{Caller, Daemon, Dir, Service, until};
+use crate::support::{Caller, Daemon, Dir, PATIENCE, Service, until};
 
 const CONTROL: &str = "[metrics]\nlisten = \"\"";
 /// A governed service of which something is decided every few milliseconds. Not by prediction: what a packet takes changes
@@ -118,7 +118,8 @@ fn converges(plane: &Dataplane, dir: &Dir, config: &Path) {
     let mut caller = Caller::connect(dir);
     caller.wait_for_mode("kv", "policy");
     let mut agreed = |what: &str, is: &dyn Fn(&Standing) -> bool| {
-        until(what, || {
+        let began = Instant::now();
+        loop {
             let said = caller.status("kv");
             let threads = said["running"]["threads"].as_array().expect("threads").clone();
             let all = plane.standing();
@@ -128,8 +129,13 @@ fn converges(plane: &Dataplane, dir: &Dir, config: &Path) {
                     threads[one]["groups"].as_u64().expect("groups") as usize
                 }),
             };
-            all.is_some_and(|all| all == said && is(&all))
-        });
+            if all.as_ref().is_some_and(|all| *all == said && is(all)) {
+                return;
+            }
+            let seen = format_args!("{all:?}, said: {said:?}, shared: {:?}", plane.connections());
+            assert!(began.elapsed() < PATIENCE, "in vain: {what}; {seen}");
+            std::thread::sleep(Duration::from_millis(5));
+        }
     };
     plane.press(true);
     agreed("both threads run and share the connections", &|now| {

@@ -174,7 +174,7 @@ fn thread(
     settings.tcp_listen = (FIRST_PORT..FIRST_PORT + ports).collect();
     let capabilities = nic.capabilities();
     settings.rx_checksums_verified = capabilities.rx_checksums_verified;
-    // Whoever receives runs what the wire does: the client's frames are to cost the server no such work.
+    // The receiver runs what the wire does: the client's frames are to cost the server no such work.
     settings.tx_checksum_offload = capabilities.tx_checksum_offload && mac == MACS[0];
     settings.max_connections = settings.max_connections.max(config.connections as u32);
     let shared = Arc::new(Shared::new(settings, &SECRETS, 1));
