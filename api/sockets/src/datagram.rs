@@ -3,43 +3,35 @@
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use domain::{Calls, Cookie, Full, Transport};
+use domain::{Calls, Full};
 use wire::Endpoint;
 
-use crate::stream::PortState;
+/// Bytes of bookkeeping that each datagram counts for: an empty one takes some memory, too.
+pub(crate) const EACH_BYTES: usize = 64;
 
 /// See the module's comment.
 #[derive(Debug, Default)]
 pub(crate) struct Datagrams {
-    /// `None`: no port is open.
-    pub port: Option<PortState>,
-    /// The port was asked for by `bind`, which has not answered so yet.
-    pub is_news: bool,
+    /// `bind` waits for the dataplane's answer, or has not reported it yet.
+    pub bind_unreported: bool,
     /// From whom alone datagrams come, and to whom they go.
     pub peer: Option<Endpoint>,
     pub received: VecDeque<(Endpoint, Vec<u8>)>,
+    /// Payload bytes, and [`EACH_BYTES`].
     pub received_bytes: usize,
     pub unsent: VecDeque<(Endpoint, Vec<u8>)>,
+    /// Payload bytes, and [`EACH_BYTES`].
     pub unsent_bytes: usize,
     pub reads_no_more: bool,
     pub sends_no_more: bool,
 }
 
 impl Datagrams {
-    /// Issues the calls that are due, in order.
-    pub fn issue(
-        &mut self,
-        cookie: Cookie,
-        local_port: u16,
-        calls: &mut Calls<'_>,
-    ) -> Result<(), Full> {
-        if self.port == Some(PortState::Wanted) {
-            calls.listen(cookie, Transport::Udp, local_port, 1)?;
-            self.port = Some(PortState::Asked);
-        }
+    /// Sends what is queued, in order.
+    pub fn issue(&mut self, local_port: u16, calls: &mut Calls<'_>) -> Result<(), Full> {
         while let Some((peer, bytes)) = self.unsent.front() {
             calls.udp_sendv(local_port, *peer, &[bytes])?;
-            self.unsent_bytes -= bytes.len();
+            self.unsent_bytes -= bytes.len() + EACH_BYTES;
             self.unsent.pop_front();
         }
         Ok(())

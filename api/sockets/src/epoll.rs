@@ -43,6 +43,12 @@ pub(crate) struct EpollSet {
 }
 
 impl EpollSet {
+    /// Whether one of these bits of a socket is watched for.
+    pub fn wants(&self, socket: u32, bits: u32) -> bool {
+        let item = self.items.get(&socket);
+        item.is_some_and(|item| (item.wanted.events | ERR | HUP) & bits != 0)
+    }
+
     /// A socket's state changed: it may be ready.
     pub fn note(&mut self, socket: u32) {
         if let Some(item) = self.items.get_mut(&socket)

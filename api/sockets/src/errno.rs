@@ -16,10 +16,10 @@ numbers! {
     EBADF = 9,
     /// The call would have to wait.
     EAGAIN = 11,
-    /// A bound of memory is reached.
-    ENOMEM = 12,
     /// The policy forbids it.
     EACCES = 13,
+    /// A buffer is nowhere.
+    EFAULT = 14,
     /// The item is in the epoll set already.
     EEXIST = 17,
     /// An argument makes no sense, or not in this state.

@@ -3,7 +3,8 @@
 //! [`Sockets`] are a [`Service`](domain::Service): the elastic thread hands them its events, and they issue its calls. The
 //! application's side are the methods that are named after system calls. They never sleep: a call has a result, or
 //! [`Stop::Blocked`] says what it waits for, and who drives the sockets runs the dataplane, or sleeps, and asks again. So
-//! they run under virtual time.
+//! they run under virtual time. One `Sockets` serves a dataplane of one elastic thread: connections that knock on another
+//! thread, or whose flow groups move to one, are not theirs.
 //!
 //! ```
 //! use sockets::{Errno, Sockets, SocketsConfig, Stop};
@@ -18,7 +19,7 @@
 //! ```
 //!
 //! `stream` and `datagram` are what a socket holds, `readiness` says what it is ready for, `epoll` is a set of sockets,
-//! `table` has the descriptors; `socket_calls`, `transfer`, `option_calls` and `ready_calls` are the calls, `service` the
+//! `table` has the descriptors, `ports` the local ports; `socket_calls`, `transfer`, `option_calls` and `ready_calls` are the calls, `service` the
 //! events. Received bytes are copied twice: to the socket as their event comes, and to the reader; they are given back to the
 //! dataplane as they are read, so that the receive window bounds them. Sent bytes are copied to the socket, where the send
 //! buffer bounds them, and into the frames.
@@ -30,6 +31,7 @@ mod epoll;
 mod errno;
 mod option_calls;
 mod options;
+mod ports;
 mod readiness;
 mod ready_calls;
 mod service;

@@ -6,8 +6,9 @@ use domain::ConnectionInfo;
 
 use crate::errno::Errno;
 use crate::options::{LEAST_BYTES, MOST_BYTES};
+use crate::socket_calls::socket_type::*;
 use crate::sockets::{Answer, BLOCKED, Kind, Socket, Sockets};
-use crate::stream::{Asked, Phase};
+use crate::stream::{Asked, CORKED_FOR, Phase};
 
 /// Linux's numbers of levels and options.
 pub mod option {
@@ -48,13 +49,17 @@ pub mod option {
 }
 use option::*;
 
+/// For how long the dataplane's answer to `TCP_INFO` may wait for the call to be made again.
+const ANSWER_LASTS: Duration = Duration::from_millis(100);
+
 impl Sockets {
     /// `setsockopt` of an option whose value is one number.
     ///
     /// # Errors
     /// `ENOPROTOOPT` of an option that is not served, or cannot be set to this; `EINVAL`.
     pub fn set_option(&mut self, descriptor: i32, level: i32, name: i32, value: i32) -> Answer<()> {
-        let has_keepalive = self.config.keepalive;
+        let (now, has_keepalive) = (self.now, self.config.keepalive);
+        let before = self.table.at(descriptor).map_or(0, |slot| self.readiness(slot));
         let (slot, socket) = self.find(descriptor)?;
         let is_stream = match &socket.kind {
             Kind::Stream(_) => true,
@@ -77,15 +82,16 @@ impl Sockets {
             (SOL_TCP, TCP_CORK) if is_stream => {
                 options.cork = value != 0;
                 if let Kind::Stream(stream) = &mut socket.kind
-                    && value == 0
+                    && (value == 0 || !stream.unsent.is_empty())
                 {
-                    stream.hold_until = None;
+                    let until = stream.hold_until.unwrap_or(now + CORKED_FOR);
+                    stream.hold_until = (value != 0).then_some(until);
                 }
             }
             _ => return Err(Errno::ENOPROTOOPT.into()),
         }
         self.touch(slot);
-        self.notify(slot);
+        self.notify(slot, before);
         Ok(())
     }
 
@@ -121,27 +127,12 @@ impl Sockets {
         let options = socket.options;
         let value = match (level, name) {
             (SOL_SOCKET, SO_ERROR) => socket.error.take().map_or(0, Errno::number),
-            (SOL_SOCKET, SO_TYPE) => {
-                if is_stream {
-                    1
-                } else {
-                    2
-                }
-            }
-            (SOL_SOCKET, SO_PROTOCOL) => {
-                if is_stream {
-                    6
-                } else {
-                    17
-                }
-            }
-            (SOL_SOCKET, SO_DOMAIN) => {
-                if socket.is_v4 {
-                    2
-                } else {
-                    10
-                }
-            }
+            (SOL_SOCKET, SO_TYPE) if is_stream => SOCK_STREAM,
+            (SOL_SOCKET, SO_TYPE) => SOCK_DGRAM,
+            (SOL_SOCKET, SO_PROTOCOL) if is_stream => IPPROTO_TCP,
+            (SOL_SOCKET, SO_PROTOCOL) => IPPROTO_UDP,
+            (SOL_SOCKET, SO_DOMAIN) if socket.is_v4 => AF_INET,
+            (SOL_SOCKET, SO_DOMAIN) => AF_INET6,
             (SOL_SOCKET, SO_ACCEPTCONN) => is_listening.into(),
             (SOL_SOCKET, SO_REUSEADDR) => options.reuse_address.into(),
             (SOL_SOCKET, SO_REUSEPORT) => options.reuse_port.into(),
@@ -165,8 +156,9 @@ impl Sockets {
     /// socket that is not connected all but the state is zero.
     ///
     /// # Errors
-    /// `ENOPROTOOPT` of a socket that is no TCP socket.
+    /// `ENOPROTOOPT` of a socket that is no TCP socket; `ENOBUFS` where the dataplane has no packet memory to answer in.
     pub fn info(&mut self, descriptor: i32) -> Answer<ConnectionInfo> {
+        let now = self.now;
         let (slot, socket) = self.find(descriptor)?;
         let Socket { kind: Kind::Stream(stream), .. } = socket else {
             return Err(Errno::ENOPROTOOPT.into());
@@ -179,12 +171,14 @@ impl Sockets {
             Phase::Fresh | Phase::Open => return without(7),
         }
         match core::mem::replace(&mut stream.asked, Asked::Nothing) {
-            Asked::Answered(info) => info.map_or_else(|| without(7), |info| Ok(*info)),
+            Asked::Answered(info, at) if now.since(at) < ANSWER_LASTS => {
+                Ok(*info.ok_or(Errno::ENOBUFS)?)
+            }
             Asked::Issued => {
                 stream.asked = Asked::Issued;
                 Err(BLOCKED)
             }
-            Asked::Nothing | Asked::Wanted => {
+            Asked::Nothing | Asked::Wanted | Asked::Answered(..) => {
                 stream.asked = Asked::Wanted;
                 self.touch(slot);
                 Err(BLOCKED)

@@ -27,7 +27,8 @@ pub mod events {
 }
 use events::{ERR, HUP, IN, OUT, RDHUP, RDNORM, WRNORM};
 
-const READ: u32 = IN | RDNORM;
+/// What can be read, or accepted.
+pub(crate) const READ: u32 = IN | RDNORM;
 const WRITE: u32 = OUT | WRNORM;
 
 /// These bits, if it is so.

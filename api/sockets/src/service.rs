@@ -9,10 +9,13 @@ use domain::{
 };
 use wire::Endpoint;
 
+use crate::datagram::EACH_BYTES;
 use crate::errno::Errno;
+use crate::ports::port_name;
+use crate::readiness::READ;
 use crate::socket_calls::CONNECT_TRIES;
 use crate::sockets::{Kind, Socket, Sockets};
-use crate::stream::{Asked, Knocking, Leaving, Phase, PortState, Stream};
+use crate::stream::{Asked, Knocking, Phase, Stream};
 
 /// Calls of one socket in one go at most: its sends, and one of each other kind.
 const CALLS_EACH: usize = 8;
@@ -21,21 +24,19 @@ impl Service for Sockets {
     fn on_batch(&mut self, now: Instant, events: Events<'_>, calls: &mut Calls<'_>) {
         self.set_now(now);
         for event in events.iter() {
-            self.hear(event);
+            self.on_event(event);
         }
         while let Some((_, slot)) = self.timers.first().filter(|(at, _)| *at <= now).copied() {
             self.timers.pop_first();
             self.touch(slot);
         }
-        // What finds no room is asked in the next batch.
-        let _ = self.ask(calls);
+        // What finds no room is issued in the next batch.
+        let _ = self.issue(calls);
     }
 
     fn wake_at(&self) -> Option<Instant> {
-        match self.dirty.is_empty() && self.closing_ports.is_empty() {
-            true => self.timers.first().map(|(at, _)| *at),
-            false => Some(Instant::ZERO),
-        }
+        let is_idle = self.dirty.is_empty() && !self.ports.has_calls() && self.to_abort.is_empty();
+        if is_idle { self.timers.first().map(|(at, _)| *at) } else { Some(Instant::ZERO) }
     }
 }
 
@@ -46,16 +47,16 @@ impl Sockets {
         matches!(socket.kind, Kind::Stream(_)).then_some((slot, socket))
     }
 
-    fn hear(&mut self, event: Event<'_>) {
+    fn on_event(&mut self, event: Event<'_>) {
         match event {
             Event::Knock { handle, local_port, peer, window } => {
                 self.knock(Knocking { handle, peer, window, ended: None }, local_port);
             }
             Event::Connected { cookie, outcome } => self.connected(cookie, outcome),
             Event::Recv { cookie, data, acked, window, .. } => {
-                self.with(cookie, |stream| {
+                self.with(cookie, READ, |stream| {
                     // What comes after `close` or `shutdown` is given back unread.
-                    match stream.reads_no_more || stream.leaving != Leaving::Stays {
+                    match stream.reads_no_more {
                         true => stream.read += data.len(),
                         false => stream.received.extend(data),
                     }
@@ -63,15 +64,15 @@ impl Sockets {
                 });
             }
             Event::Sent { cookie, bytes, window, .. } => {
-                self.with(cookie, |stream| stream.acknowledged(bytes, window));
+                self.with(cookie, 0, |stream| stream.acknowledged(bytes, window));
             }
             Event::Again { cookie, window, .. } => {
-                self.with(cookie, |stream| stream.acknowledged(0, window));
+                self.with(cookie, 0, |stream| stream.acknowledged(0, window));
             }
-            Event::Eof { cookie, .. } => self.with(cookie, |stream| stream.eof = true),
-            Event::Info { cookie, info, .. } => self.with(cookie, |stream| {
-                stream.asked = Asked::Answered(ConnectionInfo::of_bytes(info).map(Box::new));
-            }),
+            Event::Eof { cookie, .. } => self.with(cookie, u32::MAX, |stream| stream.eof = true),
+            Event::Info { cookie, info, .. } => {
+                self.informed(cookie, ConnectionInfo::of_bytes(info).map(Box::new));
+            }
             Event::Dead { handle, cookie, reason } => self.dead(handle, cookie, reason),
             Event::Datagram { local_port, peer, data } => self.datagram(local_port, peer, data),
             Event::Listening { cookie } => self.port_answered(cookie, None),
@@ -81,36 +82,40 @@ impl Sockets {
         }
     }
 
-    /// Changes a connection's socket.
-    fn with(&mut self, cookie: Cookie, change: impl FnOnce(&mut Stream)) {
-        if let Some((slot, Socket { kind: Kind::Stream(stream), .. })) = self.stream_of(cookie) {
+    /// Changes a connection's socket. Epoll sets report `again` though the socket was ready for it.
+    fn with(&mut self, cookie: Cookie, again: u32, change: impl FnOnce(&mut Stream)) {
+        let Some(slot) = self.table.of_cookie(cookie) else { return };
+        let before = self.readiness(slot) & !again;
+        if let Some(Socket { kind: Kind::Stream(stream), .. }) = self.table.get_mut(slot) {
             change(stream);
             self.touch(slot);
-            self.notify(slot);
+            self.notify(slot, before);
         }
+    }
+
+    fn informed(&mut self, cookie: Cookie, info: Option<Box<ConnectionInfo>>) {
+        let now = self.now;
+        self.with(cookie, 0, |stream| stream.asked = Asked::Answered(info, now));
     }
 
     /// A peer opened a connection: to one of the sockets that listen on the port, by the connection's name.
     fn knock(&mut self, knocking: Knocking, local_port: u16) {
-        let is_listening = |socket: &Socket| {
-            socket.local_port() == Some(local_port)
-                && matches!(&socket.kind, Kind::Stream(stream)
-                    if matches!(stream.phase, Phase::Listening(_)))
+        let listeners = self.ports.receivers(port_name(Transport::Tcp, local_port));
+        // Flows have groups and slots in no order that a peer chooses. The product's highest bits depend on all of them.
+        let hash = knocking.handle.to_bits().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
+        let turn = (hash as usize * listeners.len()) >> 32;
+        let Some(slot) = listeners.get(turn).copied() else {
+            // Its listener is gone, or the port is the configuration's.
+            return self.to_abort.push_back(knocking.handle);
         };
-        let listeners =
-            || self.table.iter().filter(|(_, socket)| is_listening(socket)).map(|(slot, _)| slot);
-        let count = listeners().count().max(1);
-        // Flows have groups and slots in no order that a peer chooses.
-        let turn = knocking.handle.to_bits().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        // Of a port that is being closed the dataplane resets it.
-        let Some(slot) = listeners().nth(turn as usize % count) else { return };
+        let before = self.readiness(slot) & !READ;
         self.handles.insert(knocking.handle.to_bits(), slot);
         if let Some(Socket { kind: Kind::Stream(stream), .. }) = self.table.get_mut(slot)
             && let Phase::Listening(listener) = &mut stream.phase
         {
             listener.queue.push_back(knocking);
         }
-        self.notify(slot);
+        self.notify(slot, before);
     }
 
     fn connected(&mut self, cookie: Cookie, outcome: Result<(Handle, u32), ConnectError>) {
@@ -118,12 +123,15 @@ impl Sockets {
             Err(ConnectError::NoPort) => self.free_port(Transport::Tcp).ok(),
             _ => None,
         };
-        let Some((slot, socket)) = self.stream_of(cookie) else { return };
+        let Some((slot, socket)) = self.stream_of(cookie) else {
+            // The attempt was given up meanwhile.
+            return self.to_abort.extend(outcome.ok().map(|(handle, _)| handle));
+        };
         let (is_bound, local) = (socket.is_bound, socket.local);
         let Kind::Stream(stream) = &mut socket.kind else { return };
         match outcome {
             Ok((handle, window)) => {
-                (stream.phase, stream.is_news) = (Phase::Open, true);
+                (stream.phase, stream.connect_unreported) = (Phase::Open, true);
                 (stream.handle, stream.window) = (Some(handle), window);
                 self.handles.insert(handle.to_bits(), slot);
             }
@@ -131,8 +139,9 @@ impl Sockets {
                 if !is_bound && socket.tries < CONNECT_TRIES && port.is_some() =>
             {
                 socket.tries += 1;
-                socket.local = local.zip(port).map(|(local, port)| Endpoint::new(local.addr, port));
-                stream.begins = true;
+                stream.open_due = true;
+                let local = local.zip(port).map(|(local, port)| Endpoint::new(local.addr, port));
+                self.set_local(slot, local);
             }
             Err(error) => {
                 stream.phase = Phase::Fresh;
@@ -147,7 +156,7 @@ impl Sockets {
             }
         }
         self.touch(slot);
-        self.notify(slot);
+        self.notify(slot, 0);
     }
 
     fn dead(&mut self, handle: Handle, cookie: Cookie, reason: DeadReason) {
@@ -178,63 +187,55 @@ impl Sockets {
                 let one = listener.queue.iter_mut().find(|one| one.handle == handle);
                 one.into_iter().for_each(|one| one.ended = why.or(Some(Errno::ECONNRESET)));
             }
+            // It is being reset, and says why already.
+            _ if stream.is_dead => {}
             _ => {
-                stream.is_dead = true;
-                stream.in_flight = 0;
-                stream.unsent.clear();
+                stream.end();
                 *error = why;
             }
         }
         self.touch(slot);
-        self.notify(slot);
+        self.notify(slot, 0);
     }
 
     fn datagram(&mut self, local_port: u16, peer: Endpoint, data: &[u8]) {
         // Of several that share the port the one that is connected to the peer, or the last.
         let mut best: Option<(bool, u32)> = None;
-        for (slot, socket) in self.table.iter() {
-            if let Kind::Datagrams(datagrams) = &socket.kind
-                && socket.local_port() == Some(local_port)
+        for &slot in self.ports.receivers(port_name(Transport::Udp, local_port)) {
+            if let Some(Socket { kind: Kind::Datagrams(datagrams), .. }) = self.table.get(slot)
                 && datagrams.peer.is_none_or(|only| only == peer)
             {
                 best = best.max(Some((datagrams.peer.is_some(), slot)));
             }
         }
         let Some((_, slot)) = best else { return };
+        let before = self.readiness(slot) & !READ;
         if let Some(Socket { kind: Kind::Datagrams(datagrams), options, .. }) =
             self.table.get_mut(slot)
         {
-            // An empty one takes some memory, too.
-            let held = datagrams.received_bytes + 64 * datagrams.received.len() + data.len();
+            let held = datagrams.received_bytes + data.len() + EACH_BYTES;
             if datagrams.reads_no_more || held > options.receive_bytes as usize {
                 return;
             }
-            datagrams.received_bytes += data.len();
+            datagrams.received_bytes = held;
             datagrams.received.push_back((peer, data.into()));
         }
-        self.notify(slot);
+        self.notify(slot, before);
     }
 
     /// The dataplane answered that a port is open, or why it is not.
-    fn port_answered(&mut self, cookie: Cookie, why: Option<Errno>) {
-        let Some(slot) = self.table.of_cookie(cookie) else { return };
-        let Some(socket) = self.table.get_mut(slot) else { return };
-        if why.is_some() {
-            socket.error = why;
-            (socket.local, socket.is_bound) = (None, false);
-        }
-        match &mut socket.kind {
-            Kind::Stream(stream) => match (&mut stream.phase, why) {
-                (Phase::Listening(listener), None) => listener.port = PortState::Open,
-                (phase, _) => *phase = Phase::Fresh,
-            },
-            Kind::Datagrams(datagrams) => {
-                datagrams.port = why.is_none().then_some(PortState::Open);
-                datagrams.is_news &= why.is_none();
+    fn port_answered(&mut self, name: Cookie, refused: Option<Errno>) {
+        let receivers = self.ports.answered(name, refused.is_none());
+        for slot in receivers.into_iter().filter(|_| refused.is_some()) {
+            self.set_local(slot, None);
+            let Some(socket) = self.table.get_mut(slot) else { continue };
+            (socket.error, socket.is_bound) = (socket.error.or(refused), false);
+            if let Kind::Datagrams(datagrams) = &mut socket.kind {
+                datagrams.unsent.clear();
+                (datagrams.unsent_bytes, datagrams.bind_unreported) = (0, false);
             }
-            Kind::Epoll(_) => {}
+            self.notify(slot, 0);
         }
-        self.notify(slot);
     }
 
     fn failed(&mut self, call: CallKind, (handle, cookie): (Handle, Cookie), error: CallError) {
@@ -247,15 +248,14 @@ impl Sockets {
                 self.port_answered(cookie, Some(why));
             }
             CallKind::Accept => self.dead(handle, Cookie(0), DeadReason::Reset),
-            CallKind::Inform => self.with(cookie, |stream| stream.asked = Asked::Answered(None)),
+            CallKind::Inform => self.informed(cookie, None),
             // A hole in the stream cannot be mended.
             CallKind::Sendv => {
                 if let Some((slot, socket)) = self.stream_of(cookie) {
-                    socket.error = Some(Errno::ENOBUFS);
-                    if let Kind::Stream(stream) = &mut socket.kind {
-                        stream.leaving = Leaving::Aborts;
-                    }
+                    socket.error.get_or_insert(Errno::ENOBUFS);
+                    self.reset(slot);
                     self.touch(slot);
+                    self.notify(slot, 0);
                 }
             }
             // The others fail only where the connection is gone, which an event of its own says, and datagrams may be lost.
@@ -264,53 +264,47 @@ impl Sockets {
     }
 
     /// Issues the calls that are due, of each socket in turn, as far as the batch has room.
-    fn ask(&mut self, calls: &mut Calls<'_>) -> Result<(), Full> {
-        while let Some((transport, port)) = self.closing_ports.front().copied() {
-            calls.unlisten(Cookie(0), transport, port)?;
-            self.closing_ports.pop_front();
+    fn issue(&mut self, calls: &mut Calls<'_>) -> Result<(), Full> {
+        while let Some(handle) = self.to_abort.front() {
+            calls.abort(*handle)?;
+            self.to_abort.pop_front();
         }
+        self.ports.issue(calls)?;
         for _ in 0..self.dirty.len() {
             if calls.room() < CALLS_EACH {
                 return Err(Full);
             }
             let Some(slot) = self.dirty.pop_front() else { break };
-            let (cookie, now) = (self.table.cookie(slot), self.now);
+            let (cookie, now, before) = (self.table.cookie(slot), self.now, self.readiness(slot));
             let segment_bytes = self.config.segment_bytes;
             let Some(socket) = self.table.get_mut(slot) else { continue };
             socket.is_dirty = false;
-            let port = socket.local_port();
-            let options = &socket.options;
+            let (port, is_abandoned) = (socket.local_port(), socket.is_abandoned);
             let issued = match &mut socket.kind {
                 Kind::Stream(stream) => {
-                    stream.issue((cookie, port), (options, segment_bytes, now), calls)
+                    let rules = (&socket.options, segment_bytes, now);
+                    let issued = stream.issue((cookie, port, is_abandoned), rules, calls);
+                    let next = stream.next_timer(is_abandoned, now);
+                    if let Some(at) = core::mem::replace(&mut stream.timer, next) {
+                        self.timers.remove(&(at, slot));
+                    }
+                    self.timers.extend(next.map(|at| (at, slot)));
+                    issued
                 }
                 Kind::Datagrams(datagrams) => {
-                    datagrams.issue(cookie, port.unwrap_or(0), calls).map(|()| false)
+                    datagrams.issue(port.unwrap_or(0), calls).map(|()| is_abandoned)
                 }
                 Kind::Epoll(_) => Ok(false),
             };
             match issued {
-                Ok(true) if socket_is_abandoned(socket) => self.release(slot),
-                Ok(_) => self.notify(slot),
-                Err(Full) => self.touch(slot),
+                Ok(true) => self.release(slot),
+                Ok(false) => self.notify(slot, before),
+                Err(Full) => {
+                    self.touch(slot);
+                    self.notify(slot, before);
+                }
             }
         }
         Ok(())
-    }
-}
-
-/// Whether nothing but its connection keeps a socket.
-fn socket_is_abandoned(socket: &mut Socket) -> bool {
-    let Kind::Stream(stream) = &mut socket.kind else { return false };
-    // One whose stream broke has its descriptor still, and has ended.
-    stream.is_dead |= stream.leaving == Leaving::Aborts;
-    socket.is_abandoned
-}
-
-impl Stream {
-    /// The peer acknowledged so many bytes, and has so much room.
-    fn acknowledged(&mut self, bytes: u32, window: u32) {
-        self.in_flight = self.in_flight.saturating_sub(bytes);
-        self.window = window;
     }
 }

@@ -8,8 +8,9 @@ use wire::{Address, Endpoint, Ipv4Addr, Ipv6Addr};
 
 use crate::datagram::Datagrams;
 use crate::errno::Errno;
+use crate::ports::{PortState, port_name};
 use crate::sockets::{Answer, BLOCKED, Kind, Socket, Sockets, Stop, Wait};
-use crate::stream::{Leaving, Listener, Phase, PortState, Sending, Stream};
+use crate::stream::{Listener, Phase, Sending, Stream};
 
 /// Linux's address families, types of sockets and flags of them.
 pub mod socket_type {
@@ -74,17 +75,17 @@ impl Sockets {
     pub fn bind(&mut self, descriptor: i32, local: Endpoint) -> Answer<()> {
         let (slot, socket) = self.find(descriptor)?;
         let transport = socket.transport().ok_or(Errno::ENOTSOCK)?;
-        if let Kind::Datagrams(Datagrams {
-            port: Some(PortState::Wanted | PortState::Asked), ..
-        }) = socket.kind
+        if let Kind::Datagrams(Datagrams { bind_unreported: true, .. }) = socket.kind
+            && self.is_port_asked(slot)
         {
             return Err(BLOCKED);
         }
+        let (_, socket) = self.find(descriptor)?;
         if let Some(error) = socket.error.take() {
             return Err(error.into());
         }
         if let Kind::Datagrams(datagrams) = &mut socket.kind
-            && core::mem::take(&mut datagrams.is_news)
+            && core::mem::take(&mut datagrams.bind_unreported)
         {
             return Ok(());
         }
@@ -104,31 +105,39 @@ impl Sockets {
         if self.conflicts(slot, transport, port) {
             return Err(Errno::EADDRINUSE.into());
         }
-        let is_shared = self.opener(transport, port, slot).is_some();
+        self.set_local(slot, Some(Endpoint::new(local.addr, port)));
         let (_, socket) = self.find(descriptor)?;
-        (socket.local, socket.is_bound) = (Some(Endpoint::new(local.addr, port)), true);
-        if let Kind::Datagrams(datagrams) = &mut socket.kind {
-            datagrams.port = Some(if is_shared { PortState::Shared } else { PortState::Wanted });
-            if !is_shared {
-                datagrams.is_news = true;
-                self.touch(slot);
-                return Err(BLOCKED);
-            }
+        socket.is_bound = true;
+        let Kind::Datagrams(datagrams) = &mut socket.kind else { return Ok(()) };
+        datagrams.bind_unreported = true;
+        self.receive_on_port(slot, 1);
+        self.bind(descriptor, local)
+    }
+
+    /// Whether the dataplane has not answered yet whether a socket's port is open.
+    fn is_port_asked(&self, slot: u32) -> bool {
+        let name = self.table.get(slot).and_then(Socket::port_name);
+        let port = name.and_then(|name| self.ports.get(name));
+        port.is_some_and(|port| port.state == PortState::Asked)
+    }
+
+    /// A socket receives on its port from now on.
+    fn receive_on_port(&mut self, slot: u32, backlog: u16) {
+        if let Some(name) = self.table.get(slot).and_then(Socket::port_name) {
+            self.ports.receive(name, slot, backlog);
         }
-        Ok(())
     }
 
     /// Whether another socket stands against binding a port: Linux's rule for `SO_REUSEADDR` and `SO_REUSEPORT`.
     fn conflicts(&self, slot: u32, transport: Transport, port: u16) -> bool {
         let Some(own) = self.table.get(slot).map(|socket| socket.options) else { return false };
-        self.table.iter().any(|(other_slot, other)| {
-            let is_same = other_slot != slot
-                && other.transport() == Some(transport)
-                && other.local_port() == Some(port);
+        let port = self.ports.get(port_name(transport, port));
+        let holders = port.into_iter().flat_map(|port| &port.holders);
+        holders.filter_map(|other| self.table.get(*other)).any(|other| {
             let is_listening =
                 matches!(&other.kind, Kind::Stream(Stream { phase: Phase::Listening(_), .. }));
             let reuses = own.reuse_address && other.options.reuse_address && !is_listening;
-            is_same && !reuses && !(own.reuse_port && other.options.reuse_port)
+            !(reuses || own.reuse_port && other.options.reuse_port)
         })
     }
 
@@ -141,45 +150,39 @@ impl Sockets {
         // As Linux does: a negative one is the largest.
         let backlog = u16::try_from(backlog).unwrap_or(4_096).clamp(1, 4_096);
         let (slot, socket) = self.find(descriptor)?;
-        let error = socket.error.take();
-        let stream = socket.stream(Errno::EOPNOTSUPP)?;
-        match &stream.phase {
-            Phase::Listening(listener) => match listener.port {
-                PortState::Wanted | PortState::Asked => return Err(BLOCKED),
-                _ if listener.backlog == backlog => return Ok(()),
-                _ => return Err(Errno::EOPNOTSUPP.into()),
-            },
+        match &socket.stream(Errno::EOPNOTSUPP)?.phase {
+            Phase::Listening(listener) => {
+                let is_same = listener.backlog == backlog;
+                return match self.is_port_asked(slot) {
+                    true => Err(BLOCKED),
+                    false if is_same => Ok(()),
+                    false => Err(Errno::EOPNOTSUPP.into()),
+                };
+            }
             Phase::Fresh => {}
             Phase::Connecting | Phase::Open => return Err(Errno::EINVAL.into()),
         }
-        if let Some(error) = error {
+        if let Some(error) = socket.error.take() {
             return Err(error.into());
         }
-        let port = match socket.local_port() {
-            Some(port) => port,
-            None => self.free_port(Transport::Tcp)?,
-        };
-        let opener = self.opener(Transport::Tcp, port, slot);
+        if socket.local_port().is_none() {
+            let address = socket.local.map_or(unspecified(socket.is_v4), |local| local.addr);
+            let port = self.free_port(Transport::Tcp)?;
+            self.set_local(slot, Some(Endpoint::new(address, port)));
+        }
+        let name = self.table.get(slot).and_then(Socket::port_name);
+        let others = name.map_or(&[][..], |name| self.ports.receivers(name));
         let reuses_port =
-            |socket: Option<&Socket>| socket.is_some_and(|socket| socket.options.reuse_port);
-        let is_shared = opener.is_some();
-        if is_shared
-            && !(reuses_port(opener.and_then(|slot| self.table.get(slot)))
-                && reuses_port(self.table.get(slot)))
-        {
+            |slot: &u32| self.table.get(*slot).is_some_and(|socket| socket.options.reuse_port);
+        if !others.is_empty() && !others.iter().chain([&slot]).all(reuses_port) {
             return Err(Errno::EADDRINUSE.into());
         }
-        let state = if is_shared { PortState::Shared } else { PortState::Wanted };
         let (_, socket) = self.find(descriptor)?;
-        let address = socket.local.map_or(unspecified(socket.is_v4), |local| local.addr);
-        (socket.local, socket.is_bound) = (Some(Endpoint::new(address, port)), true);
-        let listener = Listener { queue: VecDeque::new(), backlog, port: state };
+        socket.is_bound = true;
+        let listener = Listener { queue: VecDeque::new(), backlog };
         socket.stream(Errno::EOPNOTSUPP)?.phase = Phase::Listening(listener);
-        if is_shared {
-            return Ok(());
-        }
-        self.touch(slot);
-        Err(BLOCKED)
+        self.receive_on_port(slot, backlog);
+        if self.is_port_asked(slot) { Err(BLOCKED) } else { Ok(()) }
     }
 
     /// `accept4`: the new descriptor and the peer. The socket has the options of the one that listens, but does not inherit
@@ -203,8 +206,8 @@ impl Sockets {
         (accepted.options, accepted.error) = (options, knocking.ended);
         accepted.is_nonblocking = flags & SOCK_NONBLOCK != 0;
         let address = self.own_address(is_v4);
-        accepted.local = local.map(|local| Endpoint::new(address, local.port));
         let (number, slot) = self.table.open(accepted)?;
+        self.set_local(slot, local.map(|local| Endpoint::new(address, local.port)));
         let (_, socket) = self.find(descriptor)?;
         if let Phase::Listening(listener) = &mut socket.stream(Errno::EOPNOTSUPP)?.phase {
             listener.queue.pop_front();
@@ -245,7 +248,7 @@ impl Sockets {
         match &stream.phase {
             Phase::Connecting if is_nonblocking => return Err(Errno::EALREADY.into()),
             Phase::Connecting => return Err(BLOCKED),
-            Phase::Open if core::mem::take(&mut stream.is_news) => return Ok(()),
+            Phase::Open if core::mem::take(&mut stream.connect_unreported) => return Ok(()),
             Phase::Open | Phase::Listening(_) => return Err(Errno::EISCONN.into()),
             Phase::Fresh => {}
         }
@@ -258,39 +261,36 @@ impl Sockets {
             None => self.free_port(Transport::Tcp)?,
         };
         let address = self.own_address(peer.addr.is_ipv4());
+        self.set_local(slot, Some(Endpoint::new(address, port)));
         let (_, socket) = self.find(descriptor)?;
-        socket.local = Some(Endpoint::new(address, port));
         socket.tries = 0;
         let stream = socket.stream(Errno::EOPNOTSUPP)?;
         *stream = Stream::new(Phase::Connecting);
-        (stream.peer, stream.begins) = (Some(peer), true);
+        (stream.peer, stream.open_due) = (Some(peer), true);
         self.touch(slot);
         Err(if is_nonblocking { Errno::EINPROGRESS.into() } else { BLOCKED })
     }
 
     /// Opens a port for a UDP socket that has none.
     pub(crate) fn bind_datagrams(&mut self, slot: u32) -> Result<(), Errno> {
-        let has_port = |socket: &Socket| socket.local_port().is_some();
-        if self.table.get(slot).is_some_and(has_port) {
-            return Ok(());
-        }
-        let port = self.free_port(Transport::Udp)?;
-        if let Some(Socket { kind: Kind::Datagrams(datagrams), local, is_v4, .. }) =
-            self.table.get_mut(slot)
-        {
-            datagrams.port = Some(PortState::Wanted);
-            *local = Some(Endpoint::new(unspecified(*is_v4), port));
-            self.touch(slot);
+        let Some(socket) = self.table.get(slot) else { return Ok(()) };
+        if socket.local_port().is_none() {
+            let local = unspecified(socket.is_v4);
+            let port = self.free_port(Transport::Udp)?;
+            self.set_local(slot, Some(Endpoint::new(local, port)));
+            self.receive_on_port(slot, 1);
         }
         Ok(())
     }
 
-    /// `shutdown`.
+    /// `shutdown`. An attempt to connect is given up, and then reported as reset, as on Linux.
     ///
     /// # Errors
     /// `ENOTCONN`, `EINVAL`.
     pub fn shutdown(&mut self, descriptor: i32, how: i32) -> Answer<()> {
-        let (slot, socket) = self.find(descriptor)?;
+        let slot = self.table.at(descriptor)?;
+        let before = self.readiness(slot);
+        let (_, socket) = self.find(descriptor)?;
         let (reads, writes) = (how == SHUT_RD || how == SHUT_RDWR, how != SHUT_RD);
         if !(SHUT_RD..=SHUT_RDWR).contains(&how) {
             return Err(Errno::EINVAL.into());
@@ -306,8 +306,13 @@ impl Sockets {
             }
             Kind::Stream(stream) => match &stream.phase {
                 // As Linux does: a socket that listens does so no more.
-                Phase::Listening(_) if reads => self.give_up_port(slot),
+                Phase::Listening(_) if reads => self.stop_receiving(slot, false),
                 Phase::Listening(_) => {}
+                Phase::Connecting => {
+                    *stream = Stream::new(Phase::Fresh);
+                    socket.error.get_or_insert(Errno::ECONNRESET);
+                    self.table.rename(slot);
+                }
                 Phase::Open if !stream.is_dead => {
                     stream.reads_no_more |= reads;
                     if writes && stream.sending == Sending::Open {
@@ -318,7 +323,7 @@ impl Sockets {
             },
         }
         self.touch(slot);
-        self.notify(slot);
+        self.notify(slot, before);
         Ok(())
     }
 
@@ -330,42 +335,36 @@ impl Sockets {
     pub fn close(&mut self, descriptor: i32) -> Answer<()> {
         let now = self.now;
         let (slot, socket) = self.find(descriptor)?;
-        let (linger, is_nonblocking) = (socket.options.linger, socket.is_nonblocking);
-        let Kind::Stream(stream) = &mut socket.kind else {
-            self.table.close(descriptor);
-            self.release(slot);
-            return Ok(());
-        };
-        let has_connection = match stream.phase {
-            Phase::Connecting => !stream.begins,
-            Phase::Open => !stream.is_dead,
-            Phase::Fresh | Phase::Listening(_) => false,
-        };
-        if !has_connection {
-            self.table.close(descriptor);
-            self.release(slot);
-            return Ok(());
-        }
-        let resets = stream.phase == Phase::Connecting
-            || !stream.received.is_empty()
-            || linger == Some(Duration::ZERO);
-        if resets {
-            self.abandon(descriptor, slot, Leaving::Aborts);
-            return Ok(());
-        }
-        if let Some(linger) = linger.filter(|_| !is_nonblocking)
-            && stream.queued() > 0
-        {
-            let until = *stream.linger_until.get_or_insert(now + linger);
-            if now < until {
-                if stream.sending == Sending::Open {
-                    stream.sending = Sending::Ending;
+        let linger = socket.options.linger;
+        let has_more = match &mut socket.kind {
+            Kind::Stream(stream) => {
+                let is_reset = !stream.received.is_empty() || linger == Some(Duration::ZERO);
+                if let Some(linger) = linger
+                    && stream.is_connected()
+                    && stream.queued() > 0
+                    && !is_reset
+                {
+                    let until = *stream.close_by.get_or_insert(now + linger);
+                    if now < until {
+                        if stream.sending == Sending::Open {
+                            stream.sending = Sending::Ending;
+                        }
+                        self.touch(slot);
+                        return Err(Stop::Blocked(Wait { until: Some(until), done: 0 }));
+                    }
                 }
-                self.touch(slot);
-                return Err(Stop::Blocked(Wait { until: Some(until), done: 0 }));
+                stream.is_connected() && !is_reset
             }
+            Kind::Datagrams(datagrams) => !datagrams.unsent.is_empty(),
+            Kind::Epoll(_) => false,
+        };
+        self.table.close(descriptor);
+        if has_more && self.table.has_room_for_orphan() {
+            self.abandon(slot);
+        } else {
+            self.reset(slot);
+            self.release(slot);
         }
-        self.abandon(descriptor, slot, Leaving::Closes);
         Ok(())
     }
 

@@ -4,23 +4,31 @@ use alloc::collections::{BTreeMap, BTreeSet, VecDeque};
 use alloc::vec::Vec;
 use core::ops::RangeInclusive;
 
-use clock::Instant;
-use domain::Transport;
+use clock::{Duration, Instant};
+use domain::{Cookie, Handle, Transport};
 use wire::{Address, Endpoint};
 
 use crate::datagram::Datagrams;
 use crate::epoll::EpollSet;
 use crate::errno::Errno;
 use crate::options::Options;
+use crate::ports::{Ports, port_name};
 use crate::readiness;
-use crate::stream::{Leaving, Phase, PortState, Stream};
+use crate::stream::{Phase, Sending, Stream};
 use crate::table::Table;
 
-/// What the sockets are told of the dataplane that they run over, and their bounds.
+/// For how long an orphan, a connection without a descriptor, may have bytes to send before it is reset: as long as the
+/// stack gives a closed connection by default.
+const ORPHANED_FOR: Duration = Duration::from_secs(100);
+
+/// The dataplane that the sockets run over, and their bounds.
 #[derive(Clone, Debug)]
 pub struct SocketsConfig {
     /// The dataplane's own addresses.
     pub addresses: Vec<Address>,
+    /// Ports that the dataplane opens by itself. The sockets close them in their first batch, and open them again as one
+    /// listens there: as on Linux nothing answers before.
+    pub configured_ports: Vec<(Transport, u16)>,
     /// Descriptors at most; as many connections may be ending that have none any more.
     pub descriptors: usize,
     /// Ports from which one is chosen where the application names none.
@@ -40,6 +48,7 @@ impl SocketsConfig {
     pub fn new(addresses: Vec<Address>) -> Self {
         Self {
             addresses,
+            configured_ports: Vec::new(),
             descriptors: 1024,
             ephemeral: 32_768..=60_999,
             segment_bytes: 1448,
@@ -126,13 +135,18 @@ impl Socket {
         }
     }
 
-    /// Whether its port is that of others, and it is no epoll set.
+    /// The transport; `None` of an epoll set.
     pub fn transport(&self) -> Option<Transport> {
         match self.kind {
             Kind::Stream(_) => Some(Transport::Tcp),
             Kind::Datagrams(_) => Some(Transport::Udp),
             Kind::Epoll(_) => None,
         }
+    }
+
+    /// The name of its local port.
+    pub fn port_name(&self) -> Option<Cookie> {
+        Some(port_name(self.transport()?, self.local_port()?))
     }
 
     pub fn local_port(&self) -> Option<u16> {
@@ -158,12 +172,13 @@ pub struct Sockets {
     pub(crate) dirty: VecDeque<u32>,
     /// Sockets by the handles of their connections; a listening one by those of what it has not accepted.
     pub(crate) handles: BTreeMap<u64, u32>,
-    /// Ports that are to be closed.
-    pub(crate) closing_ports: VecDeque<(Transport, u16)>,
-    /// When short segments stop waiting for more to come.
+    /// Local ports.
+    pub(crate) ports: Ports,
+    /// Connections that are to be reset. A batch issues them before all else.
+    pub(crate) to_abort: VecDeque<Handle>,
+    /// When connections have something to do by themselves: one entry each at most, [`Stream::timer`].
     pub(crate) timers: BTreeSet<(Instant, u32)>,
     pub(crate) now: Instant,
-    last_port: u16,
 }
 
 impl Sockets {
@@ -173,10 +188,10 @@ impl Sockets {
             table: Table::new(config.descriptors),
             dirty: VecDeque::new(),
             handles: BTreeMap::new(),
-            closing_ports: VecDeque::new(),
+            ports: Ports::new(&config.configured_ports),
+            to_abort: VecDeque::new(),
             timers: BTreeSet::new(),
             now: Instant::ZERO,
-            last_port: *config.ephemeral.end(),
             config,
         }
     }
@@ -206,14 +221,18 @@ impl Sockets {
         }
     }
 
-    /// A socket's state changed: epoll sets that watch it look at it.
-    pub(crate) fn notify(&mut self, slot: u32) {
+    /// A socket's state changed, which was ready for `before`: epoll sets that watch for what it has become ready for look
+    /// at it. A caller takes out of `before` what is to be reported again.
+    pub(crate) fn notify(&mut self, slot: u32, before: u32) {
+        let rose = self.readiness(slot) & !before;
         let mut woken = false;
         let mut at = 0;
         while let Some(watcher) = self.table.get(slot).and_then(|socket| socket.watchers.get(at)) {
             let watcher = *watcher;
             at += 1;
-            if let Some(Socket { kind: Kind::Epoll(set), .. }) = self.table.get_mut(watcher) {
+            if let Some(Socket { kind: Kind::Epoll(set), .. }) = self.table.get_mut(watcher)
+                && set.wants(slot, rose)
+            {
                 let is_exclusive = set.is_exclusive(slot);
                 if !(is_exclusive && woken) {
                     set.note(slot);
@@ -240,102 +259,98 @@ impl Sockets {
 
     /// A port that no socket of the transport has, of those to choose from.
     pub(crate) fn free_port(&mut self, transport: Transport) -> Result<u16, Errno> {
-        let (first, last) = (*self.config.ephemeral.start(), *self.config.ephemeral.end());
-        for _ in first..=last {
-            self.last_port = if self.last_port >= last { first } else { self.last_port + 1 };
-            let port = self.last_port;
-            let is_taken = |socket: &Socket| {
-                socket.transport() == Some(transport) && socket.local_port() == Some(port)
-            };
-            if !self.table.iter().any(|(_, socket)| is_taken(socket)) {
-                return Ok(port);
-            }
-        }
-        Err(Errno::EADDRNOTAVAIL)
+        self.ports.free(transport, &self.config.ephemeral)
     }
 
-    /// A socket that has a port of a transport open, other than `except`.
-    pub(crate) fn opener(&self, transport: Transport, port: u16, except: u32) -> Option<u32> {
-        let is_one = |socket: &Socket| {
-            socket.transport() == Some(transport)
-                && socket.local_port() == Some(port)
-                && match &socket.kind {
-                    Kind::Stream(stream) => matches!(stream.phase, Phase::Listening(_)),
-                    Kind::Datagrams(datagrams) => datagrams.port.is_some(),
-                    Kind::Epoll(_) => false,
-                }
-        };
-        let mut all = self.table.iter();
-        all.find(|(slot, socket)| *slot != except && is_one(socket)).map(|(slot, _)| slot)
-    }
-
-    /// A socket gives its port up: another one that shares it goes on with it, or it is closed.
-    pub(crate) fn give_up_port(&mut self, slot: u32) {
+    /// Gives a socket its local end.
+    pub(crate) fn set_local(&mut self, slot: u32, local: Option<Endpoint>) {
+        self.stop_receiving(slot, true);
         let Some(socket) = self.table.get_mut(slot) else { return };
-        let (transport, port) = (socket.transport(), socket.local_port());
-        let (Some(transport), Some(port)) = (transport, port) else { return };
-        let state = match &mut socket.kind {
-            Kind::Stream(Stream { phase: phase @ Phase::Listening(_), .. }) => {
-                let Phase::Listening(listener) = core::mem::replace(phase, Phase::Fresh) else {
-                    return;
-                };
-                for knocking in &listener.queue {
-                    self.handles.remove(&knocking.handle.to_bits());
-                }
-                listener.port
-            }
-            Kind::Datagrams(Datagrams { port: port @ Some(_), .. }) => {
-                port.take().unwrap_or(PortState::Shared)
-            }
-            _ => return,
-        };
-        if !matches!(state, PortState::Asked | PortState::Open) {
-            return;
+        socket.local = local;
+        if let Some(name) = socket.port_name() {
+            self.ports.hold(name, slot);
         }
-        let heir = self.opener(transport, port, slot);
-        match heir.and_then(|heir| self.table.get_mut(heir)).map(|socket| &mut socket.kind) {
-            Some(Kind::Stream(Stream { phase: Phase::Listening(listener), .. })) => {
-                listener.port = state;
+    }
+
+    /// A socket receives on its port no more: what it has not accepted is reset, as on Linux. `leaves`: others may have the
+    /// port.
+    pub(crate) fn stop_receiving(&mut self, slot: u32, leaves: bool) {
+        let Some(socket) = self.table.get_mut(slot) else { return };
+        if let Kind::Stream(Stream { phase, .. }) = &mut socket.kind
+            && let Phase::Listening(listener) = phase
+        {
+            for knocking in listener.queue.drain(..) {
+                self.handles.remove(&knocking.handle.to_bits());
+                if knocking.ended.is_none() {
+                    self.to_abort.push_back(knocking.handle);
+                }
             }
-            Some(Kind::Datagrams(datagrams)) => datagrams.port = Some(state),
-            _ => self.closing_ports.push_back((transport, port)),
+            *phase = Phase::Fresh;
+        }
+        if let Some(name) = socket.port_name() {
+            self.ports.stop(name, slot, leaves);
         }
     }
 
     /// A socket is no more, and what named it.
     pub(crate) fn release(&mut self, slot: u32) {
-        self.give_up_port(slot);
+        self.stop_receiving(slot, true);
+        self.forget_watchers(slot);
         let Some(socket) = self.table.remove(slot) else { return };
-        if let Kind::Stream(Stream { handle: Some(handle), .. }) = &socket.kind {
-            self.handles.remove(&handle.to_bits());
-        }
-        for watcher in socket.watchers {
-            if let Some(Socket { kind: Kind::Epoll(set), .. }) = self.table.get_mut(watcher) {
-                set.forget(slot);
+        match socket.kind {
+            Kind::Stream(stream) => {
+                if let Some(handle) = stream.handle {
+                    self.handles.remove(&handle.to_bits());
+                }
+                if let Some(at) = stream.timer {
+                    self.timers.remove(&(at, slot));
+                }
             }
-        }
-        if let Kind::Epoll(set) = socket.kind {
-            for watched in set.items.keys() {
-                if let Some(socket) = self.table.get_mut(*watched) {
-                    socket.watchers.retain(|watcher| *watcher != slot);
+            Kind::Datagrams(_) => {}
+            Kind::Epoll(set) => {
+                for watched in set.items.keys() {
+                    if let Some(socket) = self.table.get_mut(*watched) {
+                        socket.watchers.retain(|watcher| *watcher != slot);
+                    }
                 }
             }
         }
     }
 
-    /// A descriptor is closed; its socket stays for as long as its connection takes to end.
-    pub(crate) fn abandon(&mut self, descriptor: i32, slot: u32, leaving: Leaving) {
-        self.table.close(descriptor);
-        let has_room = self.table.has_room_for_orphan();
-        let Some(socket) = self.table.get_mut(slot) else { return };
-        socket.is_abandoned = true;
-        let watchers = core::mem::take(&mut socket.watchers);
-        let Kind::Stream(stream) = &mut socket.kind else { return };
-        stream.leaving = if has_room { leaving } else { Leaving::Aborts };
-        for watcher in watchers {
+    /// Epoll sets that watch a socket do so no more.
+    fn forget_watchers(&mut self, slot: u32) {
+        let watchers = self.table.get_mut(slot).map(|socket| core::mem::take(&mut socket.watchers));
+        for watcher in watchers.into_iter().flatten() {
             if let Some(Socket { kind: Kind::Epoll(set), .. }) = self.table.get_mut(watcher) {
                 set.forget(slot);
             }
+        }
+    }
+
+    /// A connection is reset as soon as a batch has room for the call.
+    pub(crate) fn reset(&mut self, slot: u32) {
+        if let Some(Socket { kind: Kind::Stream(stream), .. }) = self.table.get_mut(slot)
+            && stream.is_connected()
+        {
+            stream.end();
+            self.to_abort.extend(stream.handle);
+        }
+    }
+
+    /// A socket without a descriptor stays until what it has to send is sent.
+    pub(crate) fn abandon(&mut self, slot: u32) {
+        self.forget_watchers(slot);
+        let close_by = self.now + ORPHANED_FOR;
+        let Some(socket) = self.table.get_mut(slot) else { return };
+        socket.is_abandoned = true;
+        match &mut socket.kind {
+            Kind::Stream(stream) => {
+                (stream.reads_no_more, stream.close_by) = (true, Some(close_by));
+                if stream.sending == Sending::Open {
+                    stream.sending = Sending::Ending;
+                }
+            }
+            _ => self.stop_receiving(slot, true),
         }
         self.touch(slot);
     }

@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
 use clock::{Duration, Instant};
-use domain::{Calls, ConnectionInfo, Cookie, Full, Handle, Transport};
+use domain::{Calls, ConnectionInfo, Cookie, Full, Handle};
 use wire::Endpoint;
 
 use crate::errno::Errno;
@@ -42,20 +42,6 @@ pub(crate) struct Listener {
     /// Connections to be accepted, oldest first: the stack bounds their number by the backlog.
     pub queue: VecDeque<Knocking>,
     pub backlog: u16,
-    pub port: PortState,
-}
-
-/// How a port of the dataplane comes to be open.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PortState {
-    /// The call is to be issued.
-    Wanted,
-    /// It was issued.
-    Asked,
-    /// The port is open.
-    Open,
-    /// Another socket had it opened.
-    Shared,
 }
 
 /// The way to send.
@@ -68,16 +54,6 @@ pub(crate) enum Sending {
     Ended,
 }
 
-/// What is to become of a connection that has no descriptor any more, or is about to have none.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Leaving {
-    Stays,
-    /// Behind what is queued.
-    Closes,
-    /// At once, with a reset.
-    Aborts,
-}
-
 /// What a connection is about to be asked about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Asked {
@@ -86,8 +62,8 @@ pub(crate) enum Asked {
     Wanted,
     /// It was issued.
     Issued,
-    /// The answer came, or there was none.
-    Answered(Option<Box<ConnectionInfo>>),
+    /// The answer came at this moment; `None`: there was no memory for it.
+    Answered(Option<Box<ConnectionInfo>>, Instant),
 }
 
 /// See the module's comment.
@@ -96,10 +72,10 @@ pub(crate) struct Stream {
     pub phase: Phase,
     pub peer: Option<Endpoint>,
     pub handle: Option<Handle>,
-    /// The call that begins the connection is to be issued: `connect`, or `accept`.
-    pub begins: bool,
+    /// The call that opens the connection is to be issued: `connect`, or `accept`.
+    pub open_due: bool,
     /// An attempt to connect has succeeded, and `connect` has not answered so yet.
-    pub is_news: bool,
+    pub connect_unreported: bool,
     /// Bytes that may be sent now.
     pub window: u32,
     /// Bytes sent and not acknowledged.
@@ -115,14 +91,15 @@ pub(crate) struct Stream {
     /// The application reads no more.
     pub reads_no_more: bool,
     pub sending: Sending,
-    pub leaving: Leaving,
     /// The connection has ended.
     pub is_dead: bool,
     /// Until when what does not fill a segment waits for more.
     pub hold_until: Option<Instant>,
     pub asked: Asked,
-    /// When `close` stops waiting.
-    pub linger_until: Option<Instant>,
+    /// When `close` stops waiting; of a socket without a descriptor: when the connection is reset.
+    pub close_by: Option<Instant>,
+    /// Its entry among the sockets' timers.
+    pub timer: Option<Instant>,
 }
 
 impl Stream {
@@ -131,8 +108,8 @@ impl Stream {
             phase,
             peer: None,
             handle: None,
-            begins: false,
-            is_news: false,
+            open_due: false,
+            connect_unreported: false,
             window: 0,
             in_flight: 0,
             unsent: VecDeque::new(),
@@ -141,11 +118,11 @@ impl Stream {
             eof: false,
             reads_no_more: false,
             sending: Sending::Open,
-            leaving: Leaving::Stays,
             is_dead: false,
             hold_until: None,
             asked: Asked::Nothing,
-            linger_until: None,
+            close_by: None,
+            timer: None,
         }
     }
 
@@ -153,8 +130,26 @@ impl Stream {
     pub fn accepted(knocking: Knocking) -> Self {
         let Knocking { handle, peer, window, ended } = knocking;
         let is_dead = ended.is_some();
-        let (peer, handle, begins) = (Some(peer), Some(handle), !is_dead);
-        Self { peer, handle, begins, window, is_dead, ..Self::new(Phase::Open) }
+        let (peer, handle, open_due) = (Some(peer), Some(handle), !is_dead);
+        Self { peer, handle, open_due, window, is_dead, ..Self::new(Phase::Open) }
+    }
+
+    /// The connection ended, or is being reset.
+    pub fn end(&mut self) {
+        (self.is_dead, self.in_flight) = (true, 0);
+        self.unsent.clear();
+    }
+
+    /// The peer acknowledged so many bytes, and has so much room.
+    pub fn acknowledged(&mut self, bytes: u32, window: u32) {
+        self.in_flight = self.in_flight.saturating_sub(bytes);
+        self.window = window;
+    }
+
+    /// When it has something to do by itself.
+    pub fn next_timer(&self, is_abandoned: bool, now: Instant) -> Option<Instant> {
+        let at = if is_abandoned { self.close_by } else { self.hold_until };
+        at.filter(|at| *at > now)
     }
 
     /// Bytes that the application gave and that are not acknowledged.
@@ -181,7 +176,7 @@ impl Stream {
     /// or for more of it.
     fn due(&self, options: &Options, segment_bytes: usize, now: Instant) -> usize {
         let all = self.unsent.len();
-        let is_ending = self.sending != Sending::Open || self.leaving != Leaving::Stays;
+        let is_ending = self.sending != Sending::Open;
         let is_held = (options.cork || self.hold_until.is_some())
             && self.hold_until.is_none_or(|until| now < until);
         let waits = is_held || !options.no_delay && self.in_flight > 0;
@@ -191,33 +186,27 @@ impl Stream {
         }
     }
 
-    /// Issues the calls that are due, in order. Answers whether the socket is done with: its connection was closed and is
-    /// the dataplane's alone.
+    /// Issues the calls that are due, in order. Answers whether a socket that is abandoned is done with: its connection is
+    /// closed, and the dataplane's alone.
     pub fn issue(
         &mut self,
-        (cookie, local_port): (Cookie, Option<u16>),
+        (cookie, local_port, is_abandoned): (Cookie, Option<u16>, bool),
         (options, segment_bytes, now): (&Options, usize, Instant),
         calls: &mut Calls<'_>,
     ) -> Result<bool, Full> {
-        if let Phase::Listening(Listener { port: port @ PortState::Wanted, backlog, .. }) =
-            &mut self.phase
-        {
-            calls.listen(cookie, Transport::Tcp, local_port.unwrap_or(0), *backlog)?;
-            *port = PortState::Asked;
-        }
-        if self.begins {
+        if self.open_due {
             match (self.handle, self.peer, local_port) {
                 (Some(handle), ..) => calls.accept(handle, cookie)?,
                 (None, Some(peer), Some(port)) => calls.connect_from(cookie, port, peer)?,
                 (None, Some(peer), None) => calls.connect(cookie, peer)?,
                 (None, None, _) => {}
             }
-            self.begins = false;
+            self.open_due = false;
         }
         let Some(handle) = self.handle.filter(|_| !self.is_dead) else {
-            return Ok(self.leaving != Leaving::Stays && self.phase != Phase::Connecting);
+            return Ok(is_abandoned);
         };
-        if self.leaving == Leaving::Aborts {
+        if is_abandoned && self.close_by.is_some_and(|by| by <= now) {
             calls.abort(handle)?;
             return Ok(true);
         }
@@ -233,7 +222,7 @@ impl Stream {
         if !self.unsent.is_empty() {
             return Ok(false);
         }
-        if self.leaving == Leaving::Closes {
+        if is_abandoned {
             calls.close(handle)?;
             return Ok(true);
         }

@@ -1,6 +1,7 @@
 //! Descriptors and sockets. A descriptor has the lowest number that is free, as POSIX asks; a socket outlives its
 //! descriptor while its connection ends.
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
 use domain::Cookie;
@@ -19,18 +20,21 @@ pub(crate) struct Table<T> {
     free: Vec<u32>,
     /// By number: the slot.
     descriptors: Vec<Option<u32>>,
+    /// Numbers that were closed.
+    free_numbers: BTreeSet<usize>,
     most: usize,
 }
 
 impl<T> Table<T> {
     /// With room for so many descriptors, and as many sockets without one.
     pub fn new(most: usize) -> Self {
-        Self { slots: Vec::new(), free: Vec::new(), descriptors: Vec::new(), most }
+        let (slots, free) = (Vec::new(), Vec::new());
+        Self { slots, free, descriptors: Vec::new(), free_numbers: BTreeSet::new(), most }
     }
 
     /// Sockets without a descriptor that there is room for.
     pub fn has_room_for_orphan(&self) -> bool {
-        let open = self.descriptors.iter().flatten().count();
+        let open = self.descriptors.len() - self.free_numbers.len();
         self.slots.len() - self.free.len() - open < self.most
     }
 
@@ -39,8 +43,7 @@ impl<T> Table<T> {
     /// # Errors
     /// `EMFILE`.
     pub fn open(&mut self, value: T) -> Result<(i32, u32), Errno> {
-        let number = self.descriptors.iter().position(Option::is_none);
-        let number = number.unwrap_or(self.descriptors.len());
+        let number = self.free_numbers.pop_first().unwrap_or(self.descriptors.len());
         if number >= self.most {
             return Err(Errno::EMFILE);
         }
@@ -67,18 +70,25 @@ impl<T> Table<T> {
 
     /// Frees a number.
     pub fn close(&mut self, descriptor: i32) {
-        if let Some(number) = self.descriptors.get_mut(descriptor as usize) {
-            *number = None;
+        let number = descriptor as usize;
+        if self.descriptors.get_mut(number).is_some_and(|open| open.take().is_some()) {
+            self.free_numbers.insert(number);
         }
     }
 
     /// Frees a slot.
     pub fn remove(&mut self, slot: u32) -> Option<T> {
-        let freed = self.slots.get_mut(slot as usize)?;
-        let value = freed.value.take()?;
-        freed.generation = freed.generation.wrapping_add(1).max(1);
+        self.rename(slot);
+        let value = self.slots.get_mut(slot as usize)?.value.take()?;
         self.free.push(slot);
         Some(value)
+    }
+
+    /// Gives a slot's socket another name: what is on its way under the old one finds nothing.
+    pub fn rename(&mut self, slot: u32) {
+        if let Some(slot) = self.slots.get_mut(slot as usize) {
+            slot.generation = slot.generation.wrapping_add(1).max(1);
+        }
     }
 
     pub fn get(&self, slot: u32) -> Option<&T> {
@@ -99,12 +109,6 @@ impl<T> Table<T> {
     pub fn of_cookie(&self, cookie: Cookie) -> Option<u32> {
         let slot = cookie.0 as u32;
         (self.cookie(slot) == cookie && self.get(slot).is_some()).then_some(slot)
-    }
-
-    /// All sockets with their slots.
-    pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
-        let slots = self.slots.iter().enumerate();
-        slots.filter_map(|(slot, of)| Some((slot as u32, of.value.as_ref()?)))
     }
 }
 

@@ -4,7 +4,7 @@ use alloc::collections::VecDeque;
 
 use wire::Endpoint;
 
-use crate::datagram::Datagrams;
+use crate::datagram::{Datagrams, EACH_BYTES};
 use crate::errno::Errno;
 use crate::sockets::{Answer, BLOCKED, Kind, Socket, Sockets, Stop, Wait};
 use crate::stream::{CORKED_FOR, Phase};
@@ -111,7 +111,7 @@ impl Sockets {
     /// [`Wait::done`] bytes are, ask again with the rest.
     ///
     /// # Errors
-    /// `EPIPE`, `EAGAIN`, `EDESTADDRREQ`, `EMSGSIZE`, `EOPNOTSUPP` of urgent data, the socket's error.
+    /// `EPIPE`, `EAGAIN`, `EDESTADDRREQ`, `EMSGSIZE`, `EAFNOSUPPORT`, `EOPNOTSUPP` of urgent data, the socket's error.
     pub fn send(
         &mut self,
         descriptor: i32,
@@ -127,7 +127,7 @@ impl Sockets {
         if flags & MSG_OOB != 0 {
             return Err(Errno::EOPNOTSUPP.into());
         }
-        let Socket { kind, error, options, .. } = socket;
+        let Socket { kind, error, options, is_v4, .. } = socket;
         if let Some(error) = error.take() {
             return Err(error.into());
         }
@@ -135,15 +135,16 @@ impl Sockets {
             Kind::Stream(stream) => stream,
             Kind::Datagrams(datagrams) => {
                 let to = to.or(datagrams.peer).ok_or(Errno::EDESTADDRREQ)?;
+                if to.addr.is_ipv4() != *is_v4 {
+                    return Err(Errno::EAFNOSUPPORT.into());
+                }
                 if datagrams.sends_no_more {
                     return Err(Errno::EPIPE.into());
                 }
                 if bytes.len() > most {
                     return Err(Errno::EMSGSIZE.into());
                 }
-                // An empty one takes some memory, too.
-                let queued = datagrams.unsent_bytes + bytes.len() + datagrams.unsent.len() * 64;
-                if queued > options.send_bytes as usize {
+                if datagrams.unsent_bytes + bytes.len() + EACH_BYTES > options.send_bytes as usize {
                     return Err(blocked);
                 }
                 self.bind_datagrams(slot)?;
@@ -162,9 +163,6 @@ impl Sockets {
         stream.unsent.extend(&bytes[..taken]);
         let is_held = flags & MSG_MORE != 0 || options.cork;
         stream.hold_until = is_held.then(|| stream.hold_until.unwrap_or(now + CORKED_FOR));
-        if let Some(until) = stream.hold_until {
-            self.timers.insert((until, slot));
-        }
         self.touch(slot);
         match taken {
             taken if taken == bytes.len() => Ok(taken),
@@ -174,10 +172,48 @@ impl Sockets {
         }
     }
 
+    /// As [`receive`](Self::receive), for a call that is made again until it has its result: `done` bytes of `buffer` are
+    /// filled. What came before an end or an error counts.
+    ///
+    /// # Errors
+    /// Those of `receive`.
+    pub fn receive_rest(
+        &mut self,
+        descriptor: i32,
+        buffer: &mut [u8],
+        flags: u32,
+        done: &mut usize,
+    ) -> Answer<Received> {
+        match self.receive(descriptor, &mut buffer[*done..], flags) {
+            Err(Stop::Failed(_)) if *done > 0 => {
+                Ok(Received { bytes: *done, from: None, flags: 0 })
+            }
+            answer => continued(answer, done)
+                .map(|received| Received { bytes: received.bytes + *done, ..received }),
+        }
+    }
+
+    /// As [`send`](Self::send), for a call that is made again until it has its result: `done` bytes are queued.
+    ///
+    /// # Errors
+    /// Those of `send`.
+    pub fn send_rest(
+        &mut self,
+        descriptor: i32,
+        bytes: &[u8],
+        flags: u32,
+        (to, done): (Option<Endpoint>, &mut usize),
+    ) -> Answer<usize> {
+        match self.send(descriptor, &bytes[*done..], flags, to) {
+            Err(Stop::Failed(_)) if *done > 0 => Ok(*done),
+            answer => continued(answer, done).map(|sent| sent + *done),
+        }
+    }
+
     fn queue_datagram(&mut self, slot: u32, bytes: &[u8], to: Endpoint) -> Answer<usize> {
         if let Some(Socket { kind: Kind::Datagrams(datagrams), .. }) = self.table.get_mut(slot) {
             datagrams.unsent.push_back((to, bytes.into()));
-            datagrams.unsent_bytes += bytes.len();
+            datagrams.unsent_bytes += bytes.len() + EACH_BYTES;
         }
         self.touch(slot);
         Ok(bytes.len())
@@ -201,7 +237,8 @@ impl Sockets {
         }
     }
 
-    /// `ioctl` with `SIOCOUTQ`: bytes that were given and are not acknowledged.
+    /// `ioctl` with `SIOCOUTQ`: bytes that were given and are not acknowledged; of
+    /// datagrams, those that are not sent, with bookkeeping.
     ///
     /// # Errors
     /// `EINVAL` of a socket that listens.
@@ -218,6 +255,14 @@ impl Sockets {
     }
 }
 
+/// Counts what a call that blocks has done.
+fn continued<T>(answer: Answer<T>, done: &mut usize) -> Answer<T> {
+    if let Err(Stop::Blocked(wait)) = answer {
+        *done += wait.done;
+    }
+    answer
+}
+
 fn receive_datagram(
     datagrams: &mut Datagrams,
     buffer: &mut [u8],
@@ -231,7 +276,7 @@ fn receive_datagram(
     buffer[..len].copy_from_slice(&bytes[..len]);
     let (from, whole) = (Some(*from), bytes.len());
     if flags & MSG_PEEK == 0 {
-        datagrams.received_bytes -= whole;
+        datagrams.received_bytes -= whole + EACH_BYTES;
         datagrams.received.pop_front();
     }
     let bytes = if flags & MSG_TRUNC != 0 { whole } else { len };

@@ -109,3 +109,51 @@ fn ports_are_the_transports_own_and_the_policys() {
     assert_eq!(bind(&mut world, 81), Err(Errno::EINVAL));
     world.sockets[SERVER].close(listener).expect("open");
 }
+
+#[test]
+fn what_was_sent_before_close_leaves() {
+    let mut world = World::new();
+    let (server, client) = (world.datagrams(SERVER, 53), world.socket(CLIENT, SOCK_DGRAM));
+    world.sockets[CLIENT].send(client, b"last", 0, Some(at(SERVER, 53))).expect("room");
+    world.sockets[CLIENT].close(client).expect("open");
+    assert_eq!(world.read(SERVER, server, 9), Ok(b"last".to_vec()));
+    // Nor is its port in the way of the next socket.
+    let client = world.datagrams(CLIENT, 9);
+    world.sockets[CLIENT].send(client, b"last", 0, Some(at(SERVER, 53))).expect("room");
+    world.sockets[CLIENT].close(client).expect("open");
+    let next = world.datagrams(CLIENT, 9);
+    world.pass(MS);
+    world.sockets[SERVER].send(server, b"reply", 0, Some(at(CLIENT, 9))).expect("room");
+    assert_eq!(world.read(CLIENT, next, 9), Ok(b"reply".to_vec()));
+}
+
+#[test]
+fn poll_and_send_agree_on_what_is_full() {
+    let mut world = World::new();
+    let client = world.datagrams(CLIENT, 9);
+    world.sockets[CLIENT].set_option(client, 1, 7, 1).expect("SO_SNDBUF");
+    world.sockets[CLIENT].set_nonblocking(client, true).expect("open");
+    let send = |world: &mut World| world.sockets[CLIENT].send(client, b"", 0, Some(at(SERVER, 53)));
+    assert_eq!((0..100).take_while(|_| send(&mut world).is_ok()).count(), 4_608 / 64);
+    assert_eq!(world.ready(CLIENT, client) & events::OUT, 0);
+    let other = "[::1]:5".parse().expect("an endpoint");
+    let sent = world.sockets[CLIENT].send(client, b"", 0, Some(other));
+    assert_eq!(sent, Err(Stop::Failed(Errno::EAFNOSUPPORT)));
+}
+
+#[test]
+fn what_is_left_of_a_refused_port_is_dropped() {
+    let mut world = World::with(|config| config.policy.listen = vec![53..=53]);
+    let (server, client) = (world.datagrams(SERVER, 53), world.socket(CLIENT, SOCK_DGRAM));
+    for _ in 0..2 {
+        world.sockets[CLIENT].send(client, b"x", 0, Some(at(SERVER, 53))).expect("room");
+        world.step();
+    }
+    world.pass(MS);
+    let mut buffer = [0; 4];
+    while let Ok(received) = world.sockets[SERVER].receive(server, &mut buffer, MSG_DONTWAIT) {
+        assert_ne!(received.from.map(|from| from.port), Some(0));
+    }
+    let sent = world.sockets[CLIENT].send(client, b"x", 0, Some(at(SERVER, 53)));
+    assert_eq!(sent, Err(Stop::Failed(Errno::EACCES)));
+}

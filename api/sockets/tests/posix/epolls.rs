@@ -51,7 +51,7 @@ fn both_ways_shut_down_here_are_a_hang_up() {
 }
 
 #[test]
-fn errors_are_ready_until_they_are_told() {
+fn errors_are_ready_until_they_are_reported() {
     let mut world = World::new();
     let (server, client) = world.connected();
     world.sockets[CLIENT].set_linger(client, Some(Duration::ZERO)).expect("open");
@@ -152,6 +152,26 @@ fn level_edge_and_one_shot_report_as_often_as_they_should() {
     control(&mut world, set, EpollOperation::Remove, server, 0).expect("watched");
     say(&mut world);
     assert_eq!(reported(&mut world, set), []);
+}
+
+#[test]
+fn own_calls_and_acknowledgments_are_no_edge_of_what_can_be_read() {
+    let mut world = World::new();
+    let (server, client) = world.connected();
+    let set = world.sockets[SERVER].epoll_create().expect("room");
+    control(&mut world, set, EpollOperation::Add, server, IN | EPOLLET).expect("new");
+    world.send(CLIENT, client, b"some").expect("open");
+    world.pass(MS);
+    assert_eq!(reported(&mut world, set).len(), 1);
+    assert_eq!(world.read(SERVER, server, 1), Ok(b"s".to_vec()));
+    world.sockets[SERVER].set_option(server, 6, 1, 1).expect("TCP_NODELAY");
+    world.send(SERVER, server, b"reply").expect("open");
+    world.pass(60 * MS);
+    assert_eq!(reported(&mut world, set), []);
+    // The end of the stream is one, though there are bytes to be read.
+    world.sockets[CLIENT].shutdown(client, SHUT_WR).expect("open");
+    world.pass(MS);
+    assert_eq!(reported(&mut world, set).len(), 1);
 }
 
 #[test]

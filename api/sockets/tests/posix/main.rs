@@ -4,5 +4,6 @@
 mod datagrams;
 mod epolls;
 mod options;
+mod ports;
 mod streams;
 mod support;

@@ -1,5 +1,6 @@
 //! Options.
 
+use domain::{CallError, CallKind, EventRecord, Handle};
 use sockets::option::{
     SO_ACCEPTCONN, SO_DOMAIN, SO_KEEPALIVE, SO_PROTOCOL, SO_RCVBUF, SO_REUSEADDR, SO_REUSEPORT,
     SO_SNDBUF, SO_TYPE, SOL_SOCKET, SOL_TCP, TCP_CORK, TCP_MAXSEG, TCP_NODELAY,
@@ -7,7 +8,7 @@ use sockets::option::{
 use sockets::socket_type::{AF_INET, SOCK_DGRAM, SOCK_STREAM};
 use sockets::{Errno, Stop};
 
-use crate::support::{CLIENT, PORT, SERVER, World};
+use crate::support::{CLIENT, PORT, SERVER, World, cookie};
 
 #[test]
 fn what_can_be_set_is_what_one_gets() {
@@ -94,4 +95,21 @@ fn tcp_info_is_the_stacks() {
     assert_eq!(mss, Ok(1_448));
     let fresh = world.socket(CLIENT, SOCK_STREAM);
     assert_eq!(world.sockets[CLIENT].info(fresh).expect("at once").state, 7);
+}
+
+#[test]
+fn information_that_does_not_come_or_is_old_is_not_given() {
+    let mut world = World::new();
+    let (_, client) = world.connected();
+    assert!(matches!(world.sockets[CLIENT].info(client), Err(Stop::Blocked(_))));
+    let (call, error) = (CallKind::Inform, CallError::Busy);
+    let (handle, cookie) = (Handle::from_bits(0), cookie(0));
+    world.deliver(CLIENT, EventRecord::Failed { call, handle, cookie, error });
+    assert_eq!(world.sockets[CLIENT].info(client), Err(Stop::Failed(Errno::ENOBUFS)));
+    assert!(matches!(world.sockets[CLIENT].info(client), Err(Stop::Blocked(_))));
+    world.pass(clock::Duration::from_millis(500));
+    assert!(matches!(world.sockets[CLIENT].info(client), Err(Stop::Blocked(_))), "old");
+    world.step();
+    world.step();
+    assert_eq!(world.sockets[CLIENT].info(client).expect("new").state, 1);
 }

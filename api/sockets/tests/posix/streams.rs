@@ -1,11 +1,12 @@
 //! TCP.
 
 use clock::Duration;
+use domain::{CallError, CallKind, EventRecord, Handle};
 use sockets::message::{MSG_DONTWAIT, MSG_MORE, MSG_OOB, MSG_PEEK, MSG_TRUNC, MSG_WAITALL};
 use sockets::socket_type::{AF_INET, SOCK_NONBLOCK, SOCK_STREAM};
 use sockets::{Errno, Received, SHUT_RD, SHUT_RDWR, SHUT_WR, Stop, Wait};
 
-use crate::support::{CLIENT, PORT, SERVER, World, at, bytes};
+use crate::support::{CLIENT, PORT, SERVER, World, at, bytes, cookie};
 
 const MS: Duration = Duration::from_millis(1);
 
@@ -263,7 +264,7 @@ fn a_close_with_unread_bytes_resets_and_one_without_does_not() {
         let expected = if unread { Err(Errno::ECONNRESET) } else { Ok(Vec::new()) };
         assert_eq!(world.read(CLIENT, client, 100), expected);
         assert_eq!(world.resets(SERVER), u64::from(unread));
-        // The error is told once.
+        // The error is reported once.
         assert_eq!(world.read(CLIENT, client, 100), Ok(Vec::new()));
     }
 }
@@ -432,7 +433,7 @@ fn descriptors_are_bounded_and_a_connection_waits_until_there_is_one() {
 }
 
 #[test]
-fn a_reset_is_told_behind_the_bytes_that_came_before() {
+fn a_reset_is_reported_behind_the_bytes_that_came_before() {
     let mut world = World::new();
     let (server, client) = world.connected();
     world.send(CLIENT, client, b"before").expect("open");
@@ -451,6 +452,88 @@ fn a_peer_that_is_gone_times_out() {
     let mut world = World::with(|config| config.user_timeout = Some(Duration::from_secs(2)));
     let (_, client) = world.connected();
     world.is_joined = false;
-    world.send(CLIENT, client, b"nobody reads this").expect("open");
+    world.send(CLIENT, client, b"lost").expect("open");
     assert_eq!(world.read(CLIENT, client, 100), Err(Errno::ETIMEDOUT));
+}
+
+/// The peer's stack acknowledges and answers probes for ever; its application reads nothing.
+#[test]
+fn a_closed_connection_whose_peer_reads_nothing_ends() {
+    let mut world = World::new();
+    let (_, client) = world.connected();
+    world.send(CLIENT, client, &bytes(200_000)).expect("open");
+    world.sockets[CLIENT].close(client).expect("open");
+    world.skip(90_000 * MS);
+    assert_eq!(world.connections(CLIENT), 1);
+    world.skip(20_000 * MS);
+    assert_eq!(world.connections(CLIENT), 0);
+    assert!(!world.wishes(CLIENT), "nothing waits any more");
+}
+
+#[test]
+fn the_first_error_is_the_one_that_is_reported() {
+    let mut world = World::new();
+    let (_, client) = world.connected();
+    let (call, error) = (CallKind::Sendv, CallError::Trimmed { accepted: 0 });
+    let (handle, cookie) = (Handle::from_bits(0), cookie(0));
+    world.deliver(CLIENT, EventRecord::Failed { call, handle, cookie, error });
+    let dead = EventRecord::Dead { handle, cookie, reason: domain::DeadReason::Aborted };
+    world.deliver(CLIENT, dead);
+    let closed = EventRecord::Dead { handle, cookie, reason: domain::DeadReason::Closed };
+    world.deliver(CLIENT, closed);
+    assert_eq!(world.read(CLIENT, client, 1), Err(Errno::ENOBUFS));
+    assert_eq!(world.read(CLIENT, client, 1), Ok(Vec::new()));
+}
+
+#[test]
+fn an_attempt_to_connect_is_given_up_by_shutdown_and_by_close() {
+    for steps in 0..3 {
+        let mut world = World::new();
+        let listener = world.listener(PORT);
+        let client = world.socket(CLIENT, SOCK_STREAM | SOCK_NONBLOCK);
+        let connect = |world: &mut World| world.sockets[CLIENT].connect(client, at(SERVER, PORT));
+        assert_eq!(connect(&mut world), failed(Errno::EINPROGRESS));
+        (0..steps).for_each(|_| world.step());
+        if world.sockets[CLIENT].shutdown(client, SHUT_RD) != Ok(()) {
+            panic!("Linux aborts the attempt");
+        }
+        assert_eq!(world.sockets[CLIENT].shutdown(client, SHUT_RD), failed(Errno::ENOTCONN));
+        assert_eq!(connect(&mut world), failed(Errno::ECONNRESET));
+        world.pass(MS);
+        assert_eq!(world.connections(CLIENT), 0, "after {steps} steps");
+        assert_eq!(connect(&mut world), failed(Errno::EINPROGRESS));
+        (0..steps).for_each(|_| world.step());
+        world.sockets[CLIENT].set_linger(client, Some(Duration::ZERO)).expect("open");
+        world.sockets[CLIENT].close(client).expect("open");
+        world.pass(MS);
+        assert_eq!(world.connections(CLIENT), 0, "after {steps} steps");
+        world.sockets[SERVER].close(listener).expect("open");
+    }
+}
+
+#[test]
+fn a_descriptor_that_does_not_block_lingers_too() {
+    let mut world = World::new();
+    let (_, client) = world.connected();
+    world.sockets[CLIENT].set_nonblocking(client, true).expect("open");
+    world.sockets[CLIENT].set_linger(client, Some(1_000 * MS)).expect("open");
+    world.send(CLIENT, client, b"some").expect("open");
+    assert!(matches!(world.sockets[CLIENT].close(client), Err(Stop::Blocked(_))));
+    world.wait(CLIENT, |sockets| sockets.close(client)).expect("open");
+}
+
+#[test]
+fn a_cork_holds_what_is_queued_for_200_ms_at_most() {
+    let mut world = World::new();
+    let (server, client) = world.connected();
+    // The second waits for the acknowledgment of the first, which the server delays.
+    for text in [b"a", b"b"] {
+        world.sockets[CLIENT].send(client, text, 0, None).expect("room");
+        world.step();
+    }
+    world.sockets[CLIENT].set_option(client, 6, 3, 1).expect("TCP_CORK");
+    world.pass(150 * MS);
+    assert_eq!(world.sockets[SERVER].readable_bytes(server), Ok(1));
+    world.pass(60 * MS);
+    assert_eq!(world.sockets[SERVER].readable_bytes(server), Ok(2));
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use clock::{Duration, Instant};
 use dataplane::{ElasticConfig, ElasticThread, ForwardPorts};
-use domain::Service;
+use domain::{CallArray, Calls, Cookie, EventArray, EventRecord, Service, Transport};
 use mem::{Pool, Region};
 use nic::loopback::{LoopbackConfig, LoopbackNic, pair};
 use sockets::socket_type::{AF_INET, SOCK_DGRAM, SOCK_STREAM};
@@ -34,6 +34,11 @@ pub fn at(host: usize, port: u16) -> Endpoint {
     Endpoint::new(HOSTS[host], port)
 }
 
+/// What the first socket in this slot is called towards the dataplane.
+pub fn cookie(slot: u64) -> Cookie {
+    Cookie(1 << 32 | slot)
+}
+
 /// The bytes of a test's stream.
 pub fn bytes(len: usize) -> Vec<u8> {
     (0..len).map(|index| (index % 251) as u8).collect()
@@ -46,15 +51,29 @@ impl World {
 
     /// With settings of the stacks, and of the sockets, changed.
     pub fn with(change: impl Fn(&mut StackConfig)) -> Self {
+        Self::build(change, true)
+    }
+
+    /// With a port open on both stacks that the sockets do not know of.
+    pub fn with_unknown_port(port: u16) -> Self {
+        Self::build(|config| config.tcp_listen = vec![port], false)
+    }
+
+    fn build(change: impl Fn(&mut StackConfig), are_ports_known: bool) -> Self {
         let macs = [1, 2].map(|last| MacAddr([2, 0, 0, 0, 0, last]));
         let (near, far) = pair(LoopbackConfig { macs, ..LoopbackConfig::default() });
         let mut ends = [Some(near), Some(far)];
+        let mut configured_ports = Vec::new();
         let threads = [SERVER, CLIENT].map(|host| {
             let mut config = StackConfig::new(HOSTS[host], 24, macs[host]);
             config.policy.listen = vec![1..=u16::MAX - 1];
             config.time_wait = Duration::from_secs(1);
             config.receive_window_bytes = 64 << 10;
             change(&mut config);
+            if are_ports_known {
+                let open = config.tcp_listen.iter().map(|port| (Transport::Tcp, *port));
+                configured_ports = open.collect();
+            }
             let secrets = Secrets {
                 rss_key: wire::MICROSOFT_KEY,
                 isn_key: [1; 16],
@@ -72,6 +91,7 @@ impl World {
             Sockets::new(SocketsConfig {
                 receive_window_bytes: 64 << 10,
                 descriptors: 16,
+                configured_ports: configured_ports.clone(),
                 ..config
             })
         });
@@ -86,6 +106,24 @@ impl World {
         }
         self.now += STEP;
         self.sockets.iter_mut().for_each(|sockets| sockets.set_now(self.now));
+    }
+
+    /// The sockets of a host find an event in a batch of its own, whose calls are lost.
+    pub fn deliver(&mut self, host: usize, record: EventRecord) {
+        let (mut events, mut calls) = (EventArray::new(1), CallArray::new(64, 1_448));
+        let mut pool = Pool::new(&Region::heap(8), 8);
+        events.push(record).expect("room");
+        let mut calls = Calls::new(&mut calls, &mut pool);
+        self.sockets[host].on_batch(self.now, events.view(&()), &mut calls);
+    }
+
+    /// Long times, in coarse steps.
+    pub fn skip(&mut self, duration: Duration) {
+        let end = self.now + duration;
+        while self.now < end {
+            self.step();
+            self.now += Duration::from_millis(1);
+        }
     }
 
     pub fn pass(&mut self, duration: Duration) {
@@ -146,18 +184,12 @@ impl World {
     }
 
     /// Sends all, as a blocking program does.
-    pub fn send(&mut self, host: usize, descriptor: i32, mut data: &[u8]) -> Result<(), Errno> {
-        while !data.is_empty() {
-            match self.sockets[host].send(descriptor, data, 0, None) {
-                Ok(sent) => data = &data[sent..],
-                Err(Stop::Failed(errno)) => return Err(errno),
-                Err(Stop::Blocked(wait)) => {
-                    data = &data[wait.done..];
-                    self.step();
-                }
-            }
-        }
-        Ok(())
+    pub fn send(&mut self, host: usize, descriptor: i32, data: &[u8]) -> Result<(), Errno> {
+        let mut done = 0;
+        let mut send = |sockets: &mut Sockets| {
+            sockets.send_rest(descriptor, data, 0, (None, &mut done)).map(|_| ())
+        };
+        self.wait(host, &mut send)
     }
 
     /// What one call that blocks reads.
