@@ -1,9 +1,10 @@
 //! Socket addresses as Linux lays them out: `sockaddr_in` and `sockaddr_in6`.
 
+use sockets::socket_type;
 use wire::{Endpoint, Ipv4Addr, Ipv6Addr};
 
-const AF_INET: u16 = 2;
-const AF_INET6: u16 = 10;
+const AF_INET: u16 = socket_type::AF_INET as u16;
+const AF_INET6: u16 = socket_type::AF_INET6 as u16;
 
 /// An address and a port from their bytes; `None`: too few, or of another family.
 pub fn read(bytes: &[u8]) -> Option<Endpoint> {

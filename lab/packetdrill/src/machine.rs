@@ -84,7 +84,7 @@ impl Machine {
     }
 
     /// Takes the frames that left.
-    fn hear(&mut self) -> usize {
+    fn take_sent(&mut self) -> usize {
         let mut frames = Vec::new();
         let count = self.far.receive(self.now, &mut self.pool, &mut frames, usize::MAX);
         for mbuf in frames.drain(..) {
@@ -105,7 +105,7 @@ impl Machine {
         for _ in 0..CYCLES {
             let progress = self.thread.run_cycle(self.now, &mut self.sockets);
             let wishes = self.sockets.wake_at().is_some_and(|at| at <= self.now);
-            if self.hear() == 0 && !progress.worked && !wishes {
+            if self.take_sent() == 0 && !progress.worked && !wishes {
                 return;
             }
         }

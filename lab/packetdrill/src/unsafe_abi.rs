@@ -1,18 +1,19 @@
 //! packetdrill's interface in C: a table of functions that take what `libc`'s of the same names take, behind a pointer of
 //! ours.
 //!
-//! Each function turns its pointers into slices and references, once, and calls safe code. What makes that sound is
+//! Each function turns its pointers into slices, once, and calls safe code; what it fills it writes by pointer. What makes that sound is
 //! packetdrill's contract, which is that of the system calls: a pointer is null or points to as many bytes as the length
 //! beside it says, which nothing else touches during the call; the first argument is the `userdata` of the table.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int, c_long, c_short, c_ulong, c_void};
 use std::io::Write;
-use std::slice;
+use std::{mem, ptr, slice};
 
 use clock::{Duration, Instant};
+use sockets::message::MSG_TRUNC;
 use sockets::option::{SO_LINGER, SOL_SOCKET, SOL_TCP, TCP_INFO};
-use sockets::{EpollEvent, EpollOperation, Errno, PollFd, Received, Sockets, Stop, Wait};
+use sockets::{EpollEvent, EpollOperation, Errno, PollFd, Sockets};
 
 use crate::machine::Machine;
 use crate::plugin::Plugin;
@@ -25,6 +26,7 @@ const MOST: usize = 1 << 24;
 
 type Raw = *mut c_void;
 type Length = libc::socklen_t;
+type Vector = *const libc::iovec;
 
 macro_rules! interface {
     ($($name:ident: fn($($argument:ty),*) -> $result:ty,)*) => {
@@ -53,12 +55,12 @@ interface! {
     accept: fn(c_int, *mut u8, *mut Length) -> c_int,
     connect: fn(c_int, *const u8, Length) -> c_int,
     read: fn(c_int, *mut u8, usize) -> isize,
-    readv: fn(c_int, *const libc::iovec, c_int) -> isize,
+    readv: fn(c_int, Vector, c_int) -> isize,
     recv: fn(c_int, *mut u8, usize, c_int) -> isize,
     recvfrom: fn(c_int, *mut u8, usize, c_int, *mut u8, *mut Length) -> isize,
     recvmsg: fn(c_int, *mut libc::msghdr, c_int) -> isize,
     write: fn(c_int, *const u8, usize) -> isize,
-    writev: fn(c_int, *const libc::iovec, c_int) -> isize,
+    writev: fn(c_int, Vector, c_int) -> isize,
     send: fn(c_int, *const u8, usize, c_int) -> isize,
     sendto: fn(c_int, *const u8, usize, c_int, *const u8, Length) -> isize,
     sendmsg: fn(c_int, *const libc::msghdr, c_int) -> isize,
@@ -108,9 +110,9 @@ pub unsafe extern "C" fn packetdrill_interface_init(
     unsafe { interface.write(Interface::new(Box::into_raw(plugin).cast())) };
 }
 
-/// Frees `userdata`.
+/// Frees `userdata`. No other thread may be in a call, asleep or not: packetdrill joins its own before.
 unsafe extern "C" fn free(userdata: Raw) {
-    // SAFETY: it is what `packetdrill_interface_init` made, and is used no more. Chunks of packet memory that connections
+    // SAFETY: it is what `packetdrill_interface_init` made, and the last call. Chunks of packet memory that connections
     // hold go with the pool.
     drop(unsafe { Box::from_raw(userdata.cast::<Plugin>()) });
 }
@@ -132,14 +134,15 @@ unsafe fn bytes<'a>(start: *const u8, len: usize) -> &'a [u8] {
     }
 }
 
+/// Copies to memory of C, which nothing may have initialised, as much as there is room for. How much that is.
+///
 /// # Safety
 /// The module's comment.
-unsafe fn bytes_mut<'a>(start: *mut u8, len: usize) -> &'a mut [u8] {
-    match start.is_null() {
-        true => &mut [],
-        // SAFETY: the module's comment.
-        false => unsafe { slice::from_raw_parts_mut(start, len) },
-    }
+unsafe fn copy(value: &[u8], room: *mut u8, len: usize) -> usize {
+    let count = if room.is_null() { 0 } else { value.len().min(len) };
+    // SAFETY: the module's comment; nothing of ours is there.
+    unsafe { ptr::copy_nonoverlapping(value.as_ptr(), room, count) };
+    count
 }
 
 /// Fills a value and its length, as `getsockopt` and `accept` do: what has no room is cut.
@@ -151,10 +154,9 @@ unsafe fn fill(value: &[u8], room: *mut u8, len: *mut Length, whole_len: bool) {
         return;
     }
     // SAFETY: the module's comment.
-    let (buffer, len) = unsafe { (bytes_mut(room, *len as usize), &mut *len) };
-    let count = value.len().min(buffer.len());
-    buffer[..count].copy_from_slice(&value[..count]);
-    *len = if whole_len { value.len() } else { count } as Length;
+    let count = unsafe { copy(value, room, len.read() as usize) };
+    // SAFETY: the module's comment.
+    unsafe { len.write(if whole_len { value.len() } else { count } as Length) };
 }
 
 /// Says why the process ends.
@@ -220,59 +222,15 @@ unsafe extern "C" fn connect(data: Raw, fd: c_int, peer: *const u8, len: Length)
     status(peer.and_then(|peer| plugin.call(|sockets| sockets.connect(fd, peer))))
 }
 
-/// Reads, going on where a part came.
-fn receive_into(
-    plugin: &Plugin,
-    fd: c_int,
-    buffer: &mut [u8],
-    flags: c_int,
-) -> Result<Received, Errno> {
-    let mut done = 0;
-    plugin.call(|sockets| match sockets.receive(fd, &mut buffer[done..], flags as u32) {
-        Err(Stop::Blocked(wait)) => {
-            done += wait.done;
-            Err(Stop::Blocked(wait))
-        }
-        // What came before an end or an error counts.
-        Err(Stop::Failed(_)) if done > 0 => Ok(Received { bytes: done, from: None, flags: 0 }),
-        received => received.map(|one| Received { bytes: one.bytes + done, ..one }),
-    })
-}
-
-/// Writes, going on with the rest.
-fn send_from(
-    plugin: &Plugin,
-    fd: c_int,
-    bytes: &[u8],
-    flags: c_int,
-    to: Option<wire::Endpoint>,
-) -> Result<usize, Errno> {
-    let mut done = 0;
-    plugin.call(|sockets| match sockets.send(fd, &bytes[done..], flags as u32, to) {
-        Err(Stop::Blocked(Wait { done: more, until })) => {
-            done += more;
-            Err(Stop::Blocked(Wait { done: more, until }))
-        }
-        Err(Stop::Failed(_)) if done > 0 => Ok(done),
-        sent => sent.map(|sent| sent + done),
-    })
-}
-
 // SAFETY: the module's comment.
 unsafe extern "C" fn read(data: Raw, fd: c_int, buffer: *mut u8, len: usize) -> isize {
     // SAFETY: the module's comment.
     unsafe { recv(data, fd, buffer, len, 0) }
 }
 
-unsafe extern "C" fn recv(
-    data: Raw,
-    fd: c_int,
-    buffer: *mut u8,
-    len: usize,
-    flags: c_int,
-) -> isize {
+unsafe extern "C" fn recv(data: Raw, fd: c_int, to: *mut u8, len: usize, flags: c_int) -> isize {
     // SAFETY: the module's comment.
-    unsafe { recvfrom(data, fd, buffer, len, flags, std::ptr::null_mut(), std::ptr::null_mut()) }
+    unsafe { recvfrom(data, fd, to, len, flags, ptr::null_mut(), ptr::null_mut()) }
 }
 
 unsafe extern "C" fn recvfrom(
@@ -284,76 +242,27 @@ unsafe extern "C" fn recvfrom(
     peer: *mut u8,
     peer_len: *mut Length,
 ) -> isize {
-    // SAFETY: the module's comment.
-    let (plugin, buffer) = unsafe { (plugin(data), bytes_mut(buffer, len)) };
-    result(receive_into(plugin, fd, buffer, flags), |received| {
-        let from = received.from.map_or(Vec::new(), address::write);
+    let place = libc::iovec { iov_base: buffer.cast(), iov_len: len };
+    let mut message = message(&raw const place, 1);
+    if !peer.is_null() && !peer_len.is_null() {
         // SAFETY: the module's comment.
-        unsafe { fill(&from, peer, peer_len, true) };
-        received.bytes as isize
-    })
+        (message.msg_name, message.msg_namelen) = (peer.cast(), unsafe { peer_len.read() });
+    }
+    // SAFETY: the module's comment.
+    let received = unsafe { recvmsg(data, fd, &raw mut message, flags) };
+    if received >= 0 && !message.msg_name.is_null() {
+        // SAFETY: the module's comment.
+        unsafe { peer_len.write(message.msg_namelen) };
+    }
+    received
 }
 
-/// The places that a vector names.
-///
-/// # Safety
-/// The module's comment.
-unsafe fn places<'a>(vector: *const libc::iovec, count: usize) -> &'a [libc::iovec] {
-    match vector.is_null() {
-        true => &[],
-        // SAFETY: the module's comment.
-        false => unsafe { slice::from_raw_parts(vector, count) },
-    }
+unsafe extern "C" fn readv(data: Raw, fd: c_int, vector: Vector, count: c_int) -> isize {
+    // SAFETY: the module's comment.
+    unsafe { recvmsg(data, fd, &mut message(vector, count), 0) }
 }
 
 /// Reads into several places: into one buffer first, as one call.
-///
-/// # Safety
-/// The module's comment.
-unsafe fn scatter(
-    plugin: &Plugin,
-    fd: c_int,
-    places: &[libc::iovec],
-    flags: c_int,
-) -> Result<Received, Errno> {
-    let len = places.iter().map(|place| place.iov_len).sum::<usize>().min(MOST);
-    let mut buffer = vec![0; len];
-    let received = receive_into(plugin, fd, &mut buffer, flags)?;
-    let mut rest = &buffer[..received.bytes.min(len)];
-    for place in places {
-        let (now, later) = rest.split_at(rest.len().min(place.iov_len));
-        // SAFETY: the module's comment.
-        unsafe { bytes_mut(place.iov_base.cast(), now.len()) }.copy_from_slice(now);
-        rest = later;
-    }
-    Ok(received)
-}
-
-/// The bytes of several places, one behind the other.
-///
-/// # Safety
-/// The module's comment.
-unsafe fn gather(places: &[libc::iovec]) -> Vec<u8> {
-    let mut all = Vec::new();
-    for place in places {
-        // SAFETY: the module's comment.
-        all.extend_from_slice(unsafe { bytes(place.iov_base.cast(), place.iov_len) });
-    }
-    all
-}
-
-unsafe extern "C" fn readv(
-    data: Raw,
-    fd: c_int,
-    vector: *const libc::iovec,
-    count: c_int,
-) -> isize {
-    // SAFETY: the module's comment.
-    let (plugin, places) = unsafe { (plugin(data), places(vector, count.max(0) as usize)) };
-    // SAFETY: the module's comment.
-    result(unsafe { scatter(plugin, fd, places, 0) }, |received| received.bytes as isize)
-}
-
 unsafe extern "C" fn recvmsg(
     data: Raw,
     fd: c_int,
@@ -361,17 +270,60 @@ unsafe extern "C" fn recvmsg(
     flags: c_int,
 ) -> isize {
     // SAFETY: the module's comment.
-    let (plugin, message) = unsafe { (plugin(data), &mut *message) };
-    // SAFETY: the module's comment.
-    let places = unsafe { places(message.msg_iov, message.msg_iovlen) };
-    // SAFETY: the module's comment.
-    result(unsafe { scatter(plugin, fd, places, flags) }, |received| {
+    let (plugin, places) = unsafe { (plugin(data), places(message)) };
+    let flags = flags as u32;
+    let places = match places {
+        Ok(places) => places,
+        Err(errno) => return result(Err::<(), _>(errno), |()| 0),
+    };
+    let lens = places.iter().map(|place| place.iov_len);
+    let len = lens.fold(0, usize::saturating_add).min(MOST);
+    let (mut buffer, mut done) = (vec![0; len], 0);
+    let received = plugin.call(|sockets| sockets.receive_rest(fd, &mut buffer, flags, &mut done));
+    result(received, |received| {
+        // Of a stream they are taken without being copied.
+        let is_copied = flags & MSG_TRUNC == 0 || received.from.is_some();
+        let mut rest = if is_copied { &buffer[..received.bytes.min(len)] } else { &[] };
+        for place in places {
+            // SAFETY: the module's comment.
+            rest = &rest[unsafe { copy(rest, place.iov_base.cast(), place.iov_len) }..];
+        }
         let from = received.from.map_or(Vec::new(), address::write);
         // SAFETY: the module's comment.
-        unsafe { fill(&from, message.msg_name.cast(), &mut message.msg_namelen, true) };
-        (message.msg_controllen, message.msg_flags) = (0, received.flags as c_int);
+        unsafe {
+            fill(&from, (*message).msg_name.cast(), &raw mut (*message).msg_namelen, true);
+            ((*message).msg_controllen, (*message).msg_flags) = (0, received.flags as c_int);
+        }
         received.bytes as isize
     })
+}
+
+/// A message of these places, without a peer.
+fn message(vector: Vector, count: c_int) -> libc::msghdr {
+    // SAFETY: a message of zeros has no places and no peer.
+    let mut message: libc::msghdr = unsafe { mem::zeroed() };
+    (message.msg_iov, message.msg_iovlen) = (vector.cast_mut(), count.max(0) as _);
+    message
+}
+
+/// The places that a message names.
+///
+/// # Errors
+/// `EFAULT` where one is nowhere.
+///
+/// # Safety
+/// The module's comment.
+unsafe fn places<'a>(message: *const libc::msghdr) -> Result<&'a [libc::iovec], Errno> {
+    // SAFETY: the module's comment.
+    let (vector, count) = unsafe { ((*message).msg_iov, (*message).msg_iovlen) };
+    let places = match vector.is_null() {
+        true if count > 0 => return Err(Errno::EFAULT),
+        true => &[],
+        // SAFETY: the module's comment.
+        false => unsafe { slice::from_raw_parts(vector, count) },
+    };
+    let is_nowhere = |place: &libc::iovec| place.iov_base.is_null() && place.iov_len > 0;
+    if places.iter().any(is_nowhere) { Err(Errno::EFAULT) } else { Ok(places) }
 }
 
 unsafe extern "C" fn write(data: Raw, fd: c_int, start: *const u8, len: usize) -> isize {
@@ -379,28 +331,15 @@ unsafe extern "C" fn write(data: Raw, fd: c_int, start: *const u8, len: usize) -
     unsafe { send(data, fd, start, len, 0) }
 }
 
-unsafe extern "C" fn writev(
-    data: Raw,
-    fd: c_int,
-    vector: *const libc::iovec,
-    count: c_int,
-) -> isize {
-    // SAFETY: the module's comment.
-    let (plugin, places) = unsafe { (plugin(data), places(vector, count.max(0) as usize)) };
-    // SAFETY: the module's comment.
-    let all = unsafe { gather(places) };
-    result(send_from(plugin, fd, &all, 0, None), |sent| sent as isize)
-}
-
 unsafe extern "C" fn send(
     data: Raw,
     fd: c_int,
-    start: *const u8,
+    from: *const u8,
     len: usize,
     flags: c_int,
 ) -> isize {
     // SAFETY: the module's comment.
-    unsafe { sendto(data, fd, start, len, flags, std::ptr::null(), 0) }
+    unsafe { sendto(data, fd, from, len, flags, ptr::null(), 0) }
 }
 
 unsafe extern "C" fn sendto(
@@ -412,13 +351,19 @@ unsafe extern "C" fn sendto(
     peer: *const u8,
     peer_len: Length,
 ) -> isize {
+    let place = libc::iovec { iov_base: start.cast_mut().cast(), iov_len: len };
+    let mut message = message(&raw const place, 1);
+    (message.msg_name, message.msg_namelen) = (peer.cast_mut().cast(), peer_len);
     // SAFETY: the module's comment.
-    let plugin = unsafe { plugin(data) };
-    // SAFETY: the module's comment.
-    let (all, peer) = unsafe { (bytes(start, len), bytes(peer, peer_len as usize)) };
-    result(send_from(plugin, fd, all, flags, address::read(peer)), |sent| sent as isize)
+    unsafe { sendmsg(data, fd, &raw const message, flags) }
 }
 
+unsafe extern "C" fn writev(data: Raw, fd: c_int, vector: Vector, count: c_int) -> isize {
+    // SAFETY: the module's comment.
+    unsafe { sendmsg(data, fd, &message(vector, count), 0) }
+}
+
+/// Sends what is in several places, one behind the other.
 unsafe extern "C" fn sendmsg(
     data: Raw,
     fd: c_int,
@@ -426,16 +371,23 @@ unsafe extern "C" fn sendmsg(
     flags: c_int,
 ) -> isize {
     // SAFETY: the module's comment.
-    let (plugin, message) = unsafe { (plugin(data), &*message) };
+    let (plugin, places) = unsafe { (plugin(data), places(message)) };
     // SAFETY: the module's comment.
-    let peer = unsafe { bytes(message.msg_name.cast(), message.msg_namelen as usize) };
+    let peer = unsafe { bytes((*message).msg_name.cast(), (*message).msg_namelen as usize) };
+    let peer = address::read(peer);
     // SAFETY: the module's comment.
-    let all = unsafe { gather(places(message.msg_iov, message.msg_iovlen)) };
-    result(send_from(plugin, fd, &all, flags, address::read(peer)), |sent| sent as isize)
+    let part = |place: &libc::iovec| unsafe { bytes(place.iov_base.cast(), place.iov_len) };
+    let all = places.map(|places| places.iter().map(part).collect::<Vec<_>>().concat());
+    let mut done = 0;
+    let sent = all.and_then(|all| {
+        plugin.call(|sockets| sockets.send_rest(fd, &all, flags as u32, (peer, &mut done)))
+    });
+    result(sent, |sent| sent as isize)
 }
 
 /// In C it takes any number of arguments. Both ABIs that the project runs on pass an integer among those as they pass a
 /// named one.
+// SAFETY: the module's comment.
 unsafe extern "C" fn fcntl(data: Raw, fd: c_int, command: c_int, value: c_long) -> c_int {
     // SAFETY: the module's comment.
     let plugin = unsafe { plugin(data) };
@@ -460,18 +412,18 @@ unsafe extern "C" fn ioctl(data: Raw, fd: c_int, request: c_ulong, value: *mut c
     if value.is_null() {
         return status(Err(Errno::EINVAL));
     }
-    // SAFETY: the module's comment.
-    let value = unsafe { &mut *value };
     let count = match request {
         libc::FIONREAD => plugin.call(|sockets| sockets.readable_bytes(fd)),
         libc::TIOCOUTQ => plugin.call(|sockets| sockets.unsent_bytes(fd)),
         libc::FIONBIO => {
-            let is_set = *value != 0;
+            // SAFETY: the module's comment.
+            let is_set = unsafe { value.read() } != 0;
             return status(plugin.call(|sockets| sockets.set_nonblocking(fd, is_set)));
         }
         _ => Err(Errno::ENOTTY),
     };
-    status(count.map(|count| *value = count as c_int))
+    // SAFETY: the module's comment.
+    status(count.map(|count| unsafe { value.write(count as c_int) }))
 }
 
 // SAFETY: the module's comment.
@@ -528,8 +480,8 @@ unsafe extern "C" fn setsockopt(
     if (level, name) != (SOL_SOCKET, SO_LINGER) {
         return status(plugin.call(|sockets| sockets.set_option(fd, level, name, number)));
     }
-    let Some(seconds) = value.last_chunk().copied().map(c_int::from_ne_bytes).filter(|_| len >= 8)
-    else {
+    let seconds = value.get(4..).and_then(|rest| rest.first_chunk().copied());
+    let Some(seconds) = seconds.map(c_int::from_ne_bytes) else {
         return status(Err(Errno::EINVAL));
     };
     let linger = (number != 0).then(|| Duration::from_secs(seconds.max(0) as u64));
@@ -551,22 +503,21 @@ unsafe extern "C" fn poll(
 ) -> c_int {
     // SAFETY: the module's comment.
     let plugin = unsafe { plugin(data) };
-    let polled = match polled.is_null() {
-        true => &mut [],
-        // SAFETY: the module's comment.
-        false => unsafe { slice::from_raw_parts_mut(polled, count as usize) },
-    };
-    let mut all: Vec<_> = polled
-        .iter()
-        .map(|one| PollFd { descriptor: one.fd, events: one.events as u16 as u32, found: 0 })
+    let count = if polled.is_null() { 0 } else { count as usize };
+    // SAFETY: the module's comment.
+    let one = |at| unsafe { ((*polled.add(at)).fd, (*polled.add(at)).events) };
+    let wanted = (0..count).map(one);
+    let mut all: Vec<_> = wanted
+        .map(|(descriptor, events)| PollFd { descriptor, events: events as u16 as u32, found: 0 })
         .collect();
     let mut begun = None;
     let ready = plugin.call(|sockets| {
         let until = until(sockets, timeout_ms, &mut begun);
         sockets.poll(&mut all, until)
     });
-    for (one, found) in polled.iter_mut().zip(&all) {
-        one.revents = found.found as c_short;
+    for (at, PollFd { found, .. }) in all.into_iter().enumerate() {
+        // SAFETY: the module's comment.
+        unsafe { (*polled.add(at)).revents = found as c_short };
     }
     result(ready, |ready| ready as isize) as c_int
 }
@@ -646,16 +597,15 @@ unsafe extern "C" fn netdev_receive(
     at_us: *mut i64,
 ) -> c_int {
     // SAFETY: the module's comment.
-    let (plugin, len, at_us) = unsafe { (plugin(data), &mut *len, &mut *at_us) };
-    let Some((at, sent)) = plugin.receive() else {
+    let Some((at, sent)) = unsafe { plugin(data) }.receive() else {
         complain("cannot receive a packet: found none that is about to leave; look at the script");
         std::process::exit(1);
     };
     // SAFETY: the module's comment.
-    let room = unsafe { bytes_mut(packet, *len) };
-    *len = sent.len().min(room.len());
-    room[..*len].copy_from_slice(&sent[..*len]);
-    *at_us = (EPOCH_SECONDS * 1_000_000 + at.as_micros()) as i64;
+    unsafe {
+        len.write(copy(&sent, packet, len.read()));
+        at_us.write((EPOCH_SECONDS * 1_000_000 + at.as_micros()) as i64);
+    }
     0
 }
 
@@ -667,10 +617,11 @@ unsafe extern "C" fn usleep(data: Raw, microseconds: u32) -> c_int {
 
 unsafe extern "C" fn gettimeofday(data: Raw, time: *mut libc::timeval, _zone: Raw) -> c_int {
     // SAFETY: the module's comment.
-    let (plugin, time) = unsafe { (plugin(data), &mut *time) };
-    let now = plugin.time().as_micros();
-    time.tv_sec = (EPOCH_SECONDS + now / 1_000_000) as libc::time_t;
-    time.tv_usec = (now % 1_000_000) as libc::suseconds_t;
+    let now = unsafe { plugin(data) }.time().as_micros();
+    let tv_sec = (EPOCH_SECONDS + now / 1_000_000) as libc::time_t;
+    let tv_usec = (now % 1_000_000) as libc::suseconds_t;
+    // SAFETY: the module's comment.
+    unsafe { time.write(libc::timeval { tv_sec, tv_usec }) };
     0
 }
 

@@ -286,6 +286,14 @@ static void bytes_come_and_calls_that_block_wake(struct peer *peer, int fd)
 	say(peer, ACK | PSH, "message");
 	CHECK(p.recvmsg(p.data, fd, &message, 0) == 7 && memcmp(more, "sage", 4) == 0);
 	CHECK(message.msg_flags == 0 && message.msg_controllen == 0);
+	/* Of a stream, MSG_TRUNC takes bytes without copying them. */
+	say(peer, ACK | PSH, "trunc");
+	CHECK(p.recv(p.data, fd, text, 5, MSG_TRUNC) == 5 && memcmp(text, "mes", 3) == 0);
+	parts[1].iov_base = NULL;
+	FAILS((int)p.readv(p.data, fd, parts, 2), EFAULT);
+	FAILS((int)p.writev(p.data, fd, parts, 2), EFAULT);
+	FAILS((int)p.readv(p.data, fd, NULL, 1), EFAULT);
+	FAILS((int)p.read(p.data, fd, NULL, 1), EFAULT);
 	FAILS(p.recvfrom(p.data, fd, text, 1, MSG_DONTWAIT, NULL, NULL), EAGAIN);
 	/* A time-out ends a call in its own moment, though the script sleeps for longer. */
 	long long begun = now_us();
@@ -318,7 +326,7 @@ static void sets_report(struct peer *peer, int fd)
 
 static void options_and_odd_calls_say_what_linux_says(int fd)
 {
-	struct linger linger = { 1, 5 };
+	struct linger linger = { 1, 5 }, pair[2] = { { 1, 5 }, { 1, 9 } };
 	struct tcp_info info;
 	socklen_t len = sizeof(linger);
 	int value = 0, ends[2];
@@ -327,7 +335,8 @@ static void options_and_odd_calls_say_what_linux_says(int fd)
 	CHECK(p.fcntl(p.data, fd, F_SETFL, O_RDWR | O_NONBLOCK) == 0);
 	CHECK(p.fcntl(p.data, fd, F_GETFL, 0) == (O_RDWR | O_NONBLOCK));
 	CHECK(p.fcntl(p.data, fd, F_SETFL, O_RDWR) == 0);
-	CHECK(p.setsockopt(p.data, fd, SOL_SOCKET, SO_LINGER, &linger, sizeof(linger)) == 0);
+	CHECK(p.setsockopt(p.data, fd, SOL_SOCKET, SO_LINGER, pair, sizeof(pair)) == 0);
+	FAILS(p.setsockopt(p.data, fd, SOL_SOCKET, SO_LINGER, pair, 7), EINVAL);
 	linger.l_linger = 0;
 	CHECK(p.getsockopt(p.data, fd, SOL_SOCKET, SO_LINGER, &linger, &len) == 0);
 	CHECK(linger.l_onoff == 1 && linger.l_linger == 5 && len == 8);
