@@ -151,9 +151,9 @@ fn liars_hurt_nobody_else() {
         // A driver's poll believes the slots and not the doorbell: to it most lies are no work at
         // all, and the liars' own slots are soon in disorder.
         let believes_slots = notify == Notify::SpinDpdk;
-        until(&format!("{notify:?}: the liars are at it"), || {
-            let report = plane.report();
-            believes_slots || report.tenants.iter().any(|tenant| tenant.counts.visits > 0)
+        until(&format!("{notify:?}: the plane sees lies"), || {
+            let tenants = plane.report().tenants;
+            believes_slots || tenants.iter().any(|tenant| tenant.counts.lies > 0)
         });
         processes.iter_mut().for_each(Process::go);
         let done: u64 = processes.into_iter().map(Process::done).sum();
@@ -167,8 +167,7 @@ fn liars_hurt_nobody_else() {
             })
         };
         let lies: u64 = liars.into_iter().map(Process::stop).sum();
-        let seen = counts(true).lies > 0 || believes_slots;
-        assert!(lies > 100 && seen, "{notify:?}: {lies} told, {:?}", counts(true));
+        assert!(lies > 100, "{notify:?}: {lies} told, {:?}", counts(true));
         assert_eq!((counts(false).lies, counts(false).refused), (0, 0), "{notify:?}");
         until("all leave", || plane.report().tenants.is_empty());
     }
