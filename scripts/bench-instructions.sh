@@ -11,6 +11,10 @@ command -v valgrind >/dev/null || {
     echo "bench-instructions: no valgrind here: apt-get install valgrind" >&2
     exit 2
 }
-# What is shipped, with the lines that attribute it to crates.
-cargo build --profile profiling --quiet --package bench --bin cost --bin instructions
-"${CARGO_TARGET_DIR:-target}/profiling/instructions" "$@"
+# What is shipped, with the lines that attribute it to crates; only `cost` is observed. INSTRUCTIONS names an
+# `instructions` that is built already, which saves linking another one.
+bins=(--bin cost)
+[ -n "${INSTRUCTIONS:-}" ] || bins+=(--bin instructions)
+cargo build --profile profiling --quiet --package bench "${bins[@]}"
+built=${CARGO_TARGET_DIR:-target}/profiling
+"${INSTRUCTIONS:-$built/instructions}" --cost "$built/cost" "$@"

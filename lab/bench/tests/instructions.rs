@@ -14,6 +14,7 @@ fn an_echo_costs_no_more_than_it_may() {
     }
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let output = Command::new(root.join("scripts/bench-instructions.sh"))
+        .env("INSTRUCTIONS", env!("CARGO_BIN_EXE_instructions"))
         .args(["--gate", "--profile"])
         .output()
         .expect("the script can be run");
