@@ -63,8 +63,8 @@ pub struct Away {
     pub group: u16,
 }
 
-/// The tag of a packet of which this core's receive ring says nothing: one that came through a forwarding ring, or was
-/// reassembled from fragments, which another flow group's place in the device's table brought here.
+/// The tag of a packet of which this core's receive ring says nothing: one that came through a forwarding ring, or that
+/// the device does not steer by its flow: a fragment, what was reassembled, a router's message about a segment.
 pub const FORWARDED: u32 = 1;
 
 /// Whether a frame that is long enough to be a usual one of either version carries an IPv6 packet.
@@ -246,7 +246,7 @@ impl Parser<'_> {
         };
         let transport = match carried {
             Ok(transport) => transport,
-            Err(parsed) => return Ok(parsed),
+            Err(parsed) => return Ok(steered_otherwise(mbuf, parsed)),
         };
         let (at, len) = (transport.bytes.start as u16, transport.bytes.len() as u16);
         let pair = transport.pair;
@@ -255,7 +255,8 @@ impl Parser<'_> {
             (Protocol::UDP, _) => Ok(Parsed::Udp { at, len, pair }),
             (Protocol::ICMP, true) | (Protocol::ICMPV6, false) => {
                 let message = mbuf.bytes().get(transport.bytes).unwrap_or(&[]);
-                Ok(self.too_big(message, pair).unwrap_or(Parsed::Icmp { at, len, pair }))
+                let too_big = self.too_big(message, pair);
+                Ok(too_big.map_or(Parsed::Icmp { at, len, pair }, |of| steered_otherwise(mbuf, of)))
             }
             // No more headers, and nothing behind them (RFC 8200 §4.7).
             (Protocol::NO_NEXT, false) => {
@@ -434,6 +435,15 @@ impl Parser<'_> {
         mbuf.truncate(if is_syn { 0 } else { len - header_len });
         Ok(Parsed::Tcp { segment })
     }
+}
+
+/// What `mbuf` was found to be, which the device steered by something else than its flow: where it is another core's, it
+/// does not show that the device brings its flow group's segments here.
+fn steered_otherwise(mbuf: &mut Mbuf, found: Parsed) -> Parsed {
+    if let Parsed::Elsewhere(_) = found {
+        mbuf.tag = FORWARDED;
+    }
+    found
 }
 
 /// What a TCP header says, and its length.

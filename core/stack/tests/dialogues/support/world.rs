@@ -12,8 +12,8 @@ use domain::{
 use mem::{Mbuf, PartialChecksum, Pool, Region, TxFrame};
 use stack::neighbors::Neighbor;
 use stack::{
-    Away, Ended, FLOW_GROUPS, GroupSet, PeerRegister, Secrets, Shared, Stack, StackConfig,
-    StackStats,
+    Away, Ended, FLOW_GROUPS, FORWARDED, GroupSet, PeerRegister, Secrets, Shared, Stack,
+    StackConfig, StackStats,
 };
 use wire::{
     Address, ArpOperation, ArpRepr, Endpoint, EtherType, EthernetView, Icmpv6Repr, Icmpv6View,
@@ -340,13 +340,14 @@ impl World {
         stack.input(*now, rx, pool, events, |_, _, _| panic!("there is one core only"));
     }
 
-    /// A frame arrives at a core that is home to no connection. Answers where it goes.
+    /// A frame that no device steers by its flow arrives at a core that is home to no connection. Answers where it goes.
     pub fn misdirect(&mut self, frame: &[u8]) -> Vec<Away> {
         let Self { now, other, pool, events, .. } = self;
         let mut mbuf = pool.alloc().expect("memory");
         mbuf.append(frame).expect("a frame fits a chunk");
         let mut away = Vec::new();
         other.input(*now, &mut vec![mbuf], pool, events, |to, mbuf, pool| {
+            assert_eq!(mbuf.tag, FORWARDED, "where it came says nothing of its flow group");
             away.push(to);
             pool.free(mbuf);
         });
