@@ -39,6 +39,8 @@ run() {
     cargo test --no-fail-fast "$@" "${show[@]}" 2>&1 </dev/null | tee -a "$log" | grep --line-buffered -E "$progress"
     return "${PIPESTATUS[0]}"
 }
+export began=$(date +%s)
+lap() { echo "test: after $(($(date +%s) - began)) s: $1"; }
 
 # These measure how little an attack disturbs others, and have the machine to themselves. Tests are named rather than
 # packages: without one of the packages, others are built with other features, and once more.
@@ -56,17 +58,21 @@ beside() {
     chrt --idle --pid 0 $$ >/dev/null || renice -n 19 $$ >/dev/null
     local status=0
     run --workspace "$@" || status=1
+    lap "the tests that compute"
     run --workspace --doc || status=1
+    lap "the examples in the documentation"
     for check in scripts/lint.sh "spec/qwait/check.sh small"; do
         $check || echo "$check" >>"$failed"
+        lap "$check"
     done
     return "$status"
 }
-export -f run beside
+export -f lap run beside
 
 if [ "$*" = --workspace ]; then
     run --workspace --no-run
     cargo_status=$?
+    lap "the build"
     declare -A kinds=() tests=()
     for test in */*/tests/*.rs */*/tests/*/main.rs cli/tests/*.rs cli/tests/*/main.rs; do
         name=${test##*/tests/} name=${name%/main.rs} name=${name%.rs}
@@ -89,13 +95,16 @@ if [ "$*" = --workspace ]; then
         # An interrupt ends them with this script.
         trap 'for session in "${sessions[@]}"; do kill -TERM -- "-$session"; done; exit 130' INT TERM
         run --workspace ${tests[measuring]} || cargo_status=1
+        lap "the tests that measure"
         failed=$log.failed log=$log.beside setsid bash -c 'beside "$@"' beside ${tests[computing]} &
         sessions+=($!)
         log=$log.serving setsid bash -c 'run "$@"' run --workspace ${tests[serving]} &
         sessions+=($!)
         run --workspace ${tests[waiting]} || cargo_status=1
         wait "${sessions[1]}" || cargo_status=1
+        lap "the tests that serve or wait"
         run --workspace --lib --bins ${tests[others]} || cargo_status=1
+        lap "the others"
         wait "${sessions[0]}" || cargo_status=1
         cat "$log.beside" "$log.serving" >>"$log"
         [ ! -e "$log.failed" ] || extra_failures=$(wc -l <"$log.failed")

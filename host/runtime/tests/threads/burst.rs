@@ -12,9 +12,7 @@ use tailplane::{
     Service, SharedSlots,
 };
 
-mod common;
-
-use common::{CLIENT, Ends, SERVER, config, wire};
+use crate::common::{CLIENT, Ends, SERVER, config, wire};
 
 const CORES: usize = 2;
 /// Of each of the client's threads: enough that some are at home on the server's first one.

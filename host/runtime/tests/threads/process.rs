@@ -16,9 +16,7 @@ use tailplane::{
     Protocol, Server, Service, SharedSlots, application,
 };
 
-mod common;
-
-use common::{Ends, wire};
+use crate::common::{Ends, wire};
 
 const SERVER: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 1);
 const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 2);

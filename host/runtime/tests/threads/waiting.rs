@@ -16,9 +16,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use statseg::{Layout, Segment};
 use tailplane::{MacAddr, Server, SharedSlots, application};
 
-mod common;
-
-use common::{CLIENT, CONNECTIONS, Counting, Echo, Ends, SERVER, config, wire};
+use crate::common::{CLIENT, CONNECTIONS, Counting, Echo, Ends, SERVER, config, wire};
 
 /// What the application takes for what came on a connection, at least.
 const WORK: Duration = Duration::from_micros(500);

@@ -12,9 +12,7 @@ use runtime::{Controls, RuntimeConfig, RuntimeError, Scheduler, run, run_control
 use statseg::{Layout, Segment, State, ThreadCounters};
 use tailplane::{MacAddr, Server, SharedSlots};
 
-mod common;
-
-use common::{CLIENT, CONNECTIONS, Counting, Echo, Ends, SERVER, config, wire};
+use crate::common::{CLIENT, CONNECTIONS, Counting, Echo, Ends, SERVER, config, wire};
 
 const CORES: usize = 2;
 const PATIENCE: Duration = Duration::from_secs(30);

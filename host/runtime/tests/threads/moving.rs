@@ -10,9 +10,7 @@ use runtime::{ConservingConfig, ReadySetConfig};
 use runtime::{Controls, CoreReport, Scheduler, run, run_controlled};
 use tailplane::{MacAddr, Server, SharedSlots};
 
-mod common;
-
-use common::{CLIENT, CONNECTIONS, Counting, Echo, SERVER, config, wire};
+use crate::common::{CLIENT, CONNECTIONS, Counting, Echo, SERVER, config, wire};
 
 const CORES: usize = 2;
 const RUNS_FOR: Duration = Duration::from_millis(1_500);

@@ -14,9 +14,7 @@ use tailplane::{
     Calls, Cookie, Event, Events, Flow, Instant, MacAddr, Opened, Output, Protocol, Server, Service,
 };
 
-mod common;
-
-use common::{CLIENT, Ends, SERVER, wire};
+use crate::common::{self, CLIENT, Ends, SERVER, wire};
 
 /// Does the same with each connection that says anything.
 struct Always(Flow);

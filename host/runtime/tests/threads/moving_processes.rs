@@ -14,9 +14,7 @@ use runtime::{Controls, Scheduler, run, run_protected};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use tailplane::{MacAddr, Server, SharedSlots, application};
 
-mod common;
-
-use common::{CLIENT, CONNECTIONS, Counting, Echo, SERVER, config, wire};
+use crate::common::{CLIENT, CONNECTIONS, Counting, Echo, SERVER, config, wire};
 
 const CORES: usize = 2;
 const RUNS_FOR: Duration = Duration::from_millis(1_000);

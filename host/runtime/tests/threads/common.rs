@@ -1,5 +1,4 @@
 //! A server that echoes and a client that counts, on real threads over shared memory.
-#![allow(dead_code, reason = "each test file uses a part")]
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
