@@ -30,11 +30,6 @@ macro_rules! fields {
                 });
                 Some(Self { $($name: words.next()?,)* })
             }
-
-            /// Every field with its name.
-            pub fn entries(&self) -> impl Iterator<Item = (&'static str, u64)> {
-                [$((stringify!($name), self.$name),)*].into_iter()
-            }
         }
     };
 }
@@ -107,6 +102,5 @@ mod tests {
         assert_eq!((bytes[0], bytes[8], bytes[ConnectionInfo::BYTES - 8]), (1, 2, 250));
         assert_eq!(ConnectionInfo::of_bytes(&bytes), Some(info));
         assert_eq!(ConnectionInfo::of_bytes(&bytes[1..]), None);
-        assert_eq!(info.entries().last(), Some(("silence_ns", u64::MAX - 5)));
     }
 }
