@@ -153,10 +153,10 @@ impl Near<'_> {
         calls: &mut Calls<'_>,
     ) {
         let issued = match record {
-            // No words tell a port of its own choice.
-            CallRecord::Connect { cookie, peer, .. } => {
+            // No words name a port of its own choice.
+            CallRecord::Connect { cookie, local, peer } => {
                 self.used.connections += 1;
-                calls.connect(cookie, peer)
+                calls.connect_from(cookie, local, peer)
             }
             CallRecord::Accept { handle, cookie } => {
                 self.used.connections += 1;
@@ -203,11 +203,11 @@ impl Near<'_> {
                 let sent = calls.sendv_with(handle, len as usize, bytes);
                 sent.or_else(|_| calls.abort(handle).and(Err(domain::Full)))
             }
-            CallRecord::UdpSendv { local_port, peer, staged } => {
+            CallRecord::UdpSendv { local, peer, staged } => {
                 let Some(len) = self.gather(staged, only, pieces, gathered) else { return };
                 self.use_up(len);
                 let bytes = copier(&self.parts.arena, gathered, true);
-                calls.udp_sendv_with(local_port, peer, len, bytes)
+                calls.udp_sendv_with(local, peer, len, bytes)
             }
         };
         if issued.is_err() {

@@ -2,7 +2,7 @@
 
 use domain::{
     BufferRef, CallError, CallKind, CallRecord, ConnectError, Cookie, DeadReason, Event,
-    EventRecord, FirstWindow, Handle, Placed, SharedMemory, Staged, Transport,
+    EventRecord, FirstWindow, Handle, LocalEndpoint, Placed, SharedMemory, Staged, Transport,
 };
 use wire::{Address, Endpoint};
 
@@ -57,13 +57,14 @@ fn endpoint(third: u64, fourth: u64, port: u16) -> Endpoint {
 }
 
 // Values that have one byte each: their place is their number.
-const CONNECT_ERRORS: [ConnectError; 6] = [
+const CONNECT_ERRORS: [ConnectError; 7] = [
     ConnectError::Refused,
     ConnectError::TimedOut,
     ConnectError::Unreachable,
     ConnectError::NoPort,
     ConnectError::NoMemory,
     ConnectError::Forbidden,
+    ConnectError::BadAddress,
 ];
 const REASONS: [DeadReason; 4] =
     [DeadReason::Closed, DeadReason::Reset, DeadReason::TimedOut, DeadReason::Aborted];
@@ -81,7 +82,7 @@ const CALL_KINDS: [CallKind; 11] = [
     CallKind::Inform,
 ];
 const TRANSPORTS: [Transport; 2] = [Transport::Tcp, Transport::Udp];
-const CALL_ERRORS: [CallError; 7] = [
+const CALL_ERRORS: [CallError; 8] = [
     CallError::BadHandle,
     CallError::BadState,
     CallError::Trimmed { accepted: 0 },
@@ -89,6 +90,7 @@ const CALL_ERRORS: [CallError; 7] = [
     CallError::Unsendable,
     CallError::Forbidden,
     CallError::Busy,
+    CallError::BadAddress,
 ];
 
 /// The number of a value.
@@ -120,6 +122,16 @@ fn first(kind: u8, byte: u64, short: u16, large: u32) -> u64 {
     u64::from(kind) | byte << 8 | u64::from(short) << 16 | u64::from(large) << 32
 }
 
+/// Kind, an own end behind it, and a larger number, as the first word.
+fn first_with(kind: u8, local: LocalEndpoint, large: u32) -> u64 {
+    u64::from(kind) | u64::from(local.to_bits()) << 8 | u64::from(large) << 32
+}
+
+/// The own end in such a word.
+fn local_in(first: u64) -> LocalEndpoint {
+    LocalEndpoint::from_bits((first >> 8) as u32)
+}
+
 /// Received bytes as words, with where they stand and how many there are.
 #[inline]
 pub(crate) fn received(
@@ -138,21 +150,16 @@ pub(crate) fn received(
 #[inline]
 pub(crate) fn event_words(event: &Event<'_>, offset: impl Fn(&[u8]) -> u64) -> Words {
     match *event {
-        Event::Knock { handle, local_port, peer, window } => {
-            let window = window.min(FirstWindow::MOST);
-            let (high, low) = (u64::from(window >> 16), window << 16);
+        Event::Knock { handle, local, peer, window } => {
+            let window = FirstWindow::new(window).bytes();
             let (third, fourth) = address_words(peer.addr);
-            [
-                first(0, high, local_port, low | u32::from(peer.port)),
-                handle.to_bits(),
-                third,
-                fourth,
-            ]
+            let kind = first_with(0, local, window << 16 | u32::from(peer.port));
+            [kind, handle.to_bits(), third, fourth]
         }
-        Event::Connected { cookie, outcome: Ok((handle, window)) } => {
-            [first(1, 0, 0, window), handle.to_bits(), cookie.0, 0]
+        Event::Connected { cookie, local, outcome: Ok((handle, window)) } => {
+            [first_with(1, local, window), handle.to_bits(), cookie.0, 0]
         }
-        Event::Connected { cookie, outcome: Err(error) } => {
+        Event::Connected { cookie, outcome: Err(error), .. } => {
             [first(2, number_of(&CONNECT_ERRORS, error), 0, 0), 0, cookie.0, 0]
         }
         Event::Recv { handle, cookie, data, acked, window } => {
@@ -168,12 +175,11 @@ pub(crate) fn event_words(event: &Event<'_>, offset: impl Fn(&[u8]) -> u64) -> W
         Event::Dead { handle, cookie, reason } => {
             [first(7, number_of(&REASONS, reason), 0, 0), handle.to_bits(), cookie.0, 0]
         }
-        Event::Datagram { local_port, peer, data } => {
+        Event::Datagram { local, peer, data } => {
             let place = offset(data);
-            let ports = u32::from(local_port) << 16 | u32::from(peer.port);
-            let kind = first(8, place >> 32 & 0xff, data.len() as u16, ports);
+            let kind = first(8, place >> 32 & 0xff, data.len() as u16, peer.port.into());
             let (third, fourth) = address_words(peer.addr);
-            [kind, place & 0xffff_ffff, third, fourth]
+            [kind, two(place as u32, local.to_bits()), third, fourth]
         }
         Event::Failed { call, handle, cookie, error } => {
             let (word, accepted) = call_error_words(error);
@@ -225,10 +231,10 @@ pub(crate) fn other_event(words: &Words) -> Option<(EventRecord, Option<Span>)> 
     let byte = kind >> 8 & 0xff;
     let record = match kind & 0xff {
         0 => {
-            let window = FirstWindow::new((byte as u32) << 16 | window >> 16);
-            EventRecord::Knock { handle, local_port: (kind >> 16) as u16, peer, window }
+            let window = FirstWindow::new(window >> 16);
+            EventRecord::Knock { handle, local: local_in(kind), peer, window }
         }
-        1 => EventRecord::Connected { cookie, handle, window },
+        1 => EventRecord::Connected { cookie, local: local_in(kind), handle, window },
         2 => EventRecord::ConnectFailed { cookie, error: value_of(&CONNECT_ERRORS, byte)? },
         4 => EventRecord::Sent { handle, cookie, bytes: high, window },
         5 => EventRecord::Eof { handle, cookie },
@@ -237,8 +243,10 @@ pub(crate) fn other_event(words: &Words) -> Option<(EventRecord, Option<Span>)> 
         8 => {
             // Numbered anew where the bytes are found.
             let buffer = BufferRef { index: 0 };
-            let record = EventRecord::Datagram { local_port: (kind >> 48) as u16, peer, buffer };
-            return Some((record, Some(span(kind, second as u32))));
+            let (place, local) = both(second);
+            let local = LocalEndpoint::from_bits(local);
+            let record = EventRecord::Datagram { local, peer, buffer };
+            return Some((record, Some(span(kind, place))));
         }
         9 => {
             let error = call_error(kind >> 16 & 0xffff, fourth)?;
@@ -287,9 +295,10 @@ fn call_words(record: &CallRecord, piece: impl Fn(u32) -> u64) -> Words {
     match *record {
         // From which port is the dataplane's to choose: a port that others listen on is not an application's to
         // speak from.
-        CallRecord::Connect { cookie, peer, .. } => {
+        CallRecord::Connect { cookie, local, peer } => {
             let (third, fourth) = address_words(peer.addr);
-            [first(0, 0, peer.port, 0), cookie.0, third, fourth]
+            let kind = first_with(0, local.with_port(0), peer.port.into());
+            [kind, cookie.0, third, fourth]
         }
         CallRecord::Accept { handle, cookie } => [1, handle.to_bits(), cookie.0, 0],
         CallRecord::Sendv { handle, staged: Staged { first, count: 1 } } => {
@@ -318,8 +327,8 @@ fn call_words(record: &CallRecord, piece: impl Fn(u32) -> u64) -> Words {
             [first(11, number_of(&TRANSPORTS, transport), port, 0), cookie.0, 0, 0]
         }
         CallRecord::Inform { handle } => [12, handle.to_bits(), 0, 0],
-        CallRecord::UdpSendv { local_port, peer, staged } => {
-            let kind = |is_only| first(7, is_only, local_port, peer.port.into());
+        CallRecord::UdpSendv { local, peer, staged } => {
+            let kind = |is_only: u32| first_with(7, local, is_only << 16 | u32::from(peer.port));
             let (third, fourth) = address_words(peer.addr);
             match staged {
                 Staged { first, count: 1 } => [kind(1), piece(first), third, fourth],
@@ -339,8 +348,8 @@ pub(crate) fn call(words: &Words) -> Option<(CallRecord, Option<u64>)> {
     let only = |word| (staged.count == 1).then_some(word);
     let record = match kind & 0xff {
         0 => {
-            let (cookie, peer) = (Cookie(second), endpoint(third, fourth, (kind >> 16) as u16));
-            CallRecord::Connect { cookie, peer, local_port: None }
+            let (cookie, peer) = (Cookie(second), endpoint(third, fourth, (kind >> 32) as u16));
+            CallRecord::Connect { cookie, local: local_in(kind).with_port(0), peer }
         }
         1 => CallRecord::Accept { handle, cookie: Cookie(third) },
         2 => return Some((CallRecord::Sendv { handle, staged }, only(third))),
@@ -350,11 +359,11 @@ pub(crate) fn call(words: &Words) -> Option<(CallRecord, Option<u64>)> {
         6 => CallRecord::Again { handle },
         7 => {
             let peer = endpoint(third, fourth, (kind >> 32) as u16);
-            let (staged, only) = match kind >> 8 & 0xff {
+            let (staged, only) = match kind >> 48 {
                 1 => (Staged { first: 0, count: 1 }, Some(second)),
                 _ => (Staged { first: second as u32, count: (second >> 32) as u32 }, None),
             };
-            let record = CallRecord::UdpSendv { local_port: (kind >> 16) as u16, peer, staged };
+            let record = CallRecord::UdpSendv { local: local_in(kind), peer, staged };
             return Some((record, only));
         }
         8 => {
@@ -384,15 +393,46 @@ mod tests {
     #[test]
     fn no_words_choose_the_port_that_a_connection_is_opened_from() {
         let (cookie, peer) = (Cookie(5), Endpoint::new(wire::Ipv4Addr::new(10, 0, 0, 1), 7));
-        let asked = CallRecord::Connect { cookie, peer, local_port: Some(80) };
-        let heard = CallRecord::Connect { cookie, peer, local_port: None };
+        let asked = CallRecord::Connect { cookie, local: LocalEndpoint::new(2, 80), peer };
+        let heard = CallRecord::Connect { cookie, local: LocalEndpoint::new(2, 0), peer };
         let words = call_words(&asked, |_| unreachable!("it has no pieces"));
         assert_eq!(words, call_words(&heard, |_| unreachable!("it has no pieces")));
         let [kind, second, third, fourth] = words;
-        // Bits 16 to 31 are the peer's port.
-        for bit in (8..16).chain(32..64) {
+        // Bits 8 to 15 are the own address, 32 to 47 the peer's port.
+        for bit in (16..32).chain(48..64) {
             let words = [kind | 1 << bit, second, third, fourth];
             assert_eq!(call(&words), Some((heard, None)), "{words:x?}");
+        }
+    }
+
+    /// Of a broken application too: any own end comes over, and the stack looks whether the dataplane has it.
+    #[test]
+    fn own_ends_come_over() {
+        let (cookie, handle) = (Cookie(u64::MAX - 3), Handle::from_bits(1 << 63 | 5));
+        for (last, local) in
+            [(9, LocalEndpoint::new(254, 65_001)), (1, LocalEndpoint::new(0, 1)), (7, 53.into())]
+        {
+            let peer = Endpoint::new(wire::Ipv4Addr::new(10, 0, 0, last), 60_001);
+            let connect = CallRecord::Connect { cookie, local: local.with_port(0), peer };
+            let words = call_words(&connect, |_| unreachable!("it has no pieces"));
+            assert_eq!(call(&words), Some((connect, None)));
+            for (count, only) in [(1, Some(9 << 16 | 4)), (3, None)] {
+                let first = if count == 1 { 0 } else { 7 };
+                let send = CallRecord::UdpSendv { local, peer, staged: Staged { first, count } };
+                let words = call_words(&send, |_| 9 << 16 | 4);
+                assert_eq!(call(&words), Some((send, only)));
+            }
+            let events = [
+                EventRecord::Knock { handle, local, peer, window: FirstWindow::new(u32::MAX) },
+                EventRecord::Connected { cookie, local, handle, window: u32::MAX },
+                EventRecord::Datagram { local, peer, buffer: BufferRef { index: 0 } },
+            ];
+            for record in events {
+                let at = |_: &[u8]| 0x12_3456_789a;
+                let words = event_words(&record.event(|_| &[0; 300]), at);
+                let span = record.buffer().map(|_| Span { offset: at(&[]), len: 300 });
+                assert_eq!(other_event(&words), Some((record, span)));
+            }
         }
     }
 

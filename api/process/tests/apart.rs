@@ -255,7 +255,7 @@ impl Rig {
 
 const KNOCK: EventRecord = EventRecord::Knock {
     handle: HANDLE,
-    local_port: 80,
+    local: domain::LocalEndpoint::new(0, 80),
     peer: wire::Endpoint::v4(wire::Ipv4Addr::new(10, 1, 2, 3), 99),
     window: domain::FirstWindow::new(5),
 };
@@ -271,7 +271,7 @@ fn events_are_written_down_while_the_application_reads_those_before() {
             let mut mbuf = rig.pool.alloc().expect("memory");
             mbuf.append(b"datagram").expect("it fits");
             let peer = wire::Endpoint::v4(wire::Ipv4Addr::new(10, 1, 2, 3), 98);
-            rig.events.push_datagram(80, peer, mbuf).expect("room");
+            rig.events.push_datagram(80.into(), peer, mbuf).expect("room");
         }
         assert!(rig.is_mirrored(), "batch {batch}");
         let told = rig.told();

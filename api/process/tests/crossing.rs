@@ -33,8 +33,8 @@ impl Service for Echo {
                     calls.sendv(handle, &[b"<", data, b">"]).expect("room");
                     calls.recv_done(handle, data.len()).expect("room");
                 }
-                Event::Datagram { local_port, peer, data } => {
-                    calls.udp_sendv(local_port, peer, &[data]).expect("room");
+                Event::Datagram { local, peer, data } => {
+                    calls.udp_sendv(local, peer, &[data]).expect("room");
                 }
                 Event::Eof { handle, .. } => calls.close(handle).expect("room"),
                 Event::Again { handle, .. } => calls.again(handle),
@@ -63,11 +63,11 @@ fn all_kinds<S>(pair: &mut Pair<S>) {
     let events = [
         EventRecord::Knock {
             handle,
-            local_port: 65_000,
+            local: domain::LocalEndpoint::new(3, 65_000),
             peer,
             window: domain::FirstWindow::new(1),
         },
-        EventRecord::Connected { cookie, handle, window: u32::MAX },
+        EventRecord::Connected { cookie, local: 7.into(), handle, window: u32::MAX },
         EventRecord::ConnectFailed { cookie, error: ConnectError::NoPort },
         EventRecord::Sent { handle, cookie, bytes: 3, window: 4 },
         EventRecord::Eof { handle, cookie },

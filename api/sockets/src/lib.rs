@@ -19,7 +19,7 @@
 //! ```
 //!
 //! `stream` and `datagram` are what a socket holds, `readiness` says what it is ready for, `epoll` is a set of sockets,
-//! `table` has the descriptors, `ports` the local ports; `socket_calls`, `transfer`, `option_calls` and `ready_calls` are the calls, `service` the
+//! `table` has the descriptors, `ports` the local ports, `local` the local addresses; `socket_calls`, `transfer`, `option_calls` and `ready_calls` are the calls, `service` the
 //! events. Received bytes are copied twice: to the socket as their event comes, and to the reader; they are given back to the
 //! dataplane as they are read, so that the receive window bounds them. Sent bytes are copied to the socket, where the send
 //! buffer bounds them, and into the frames.
@@ -29,6 +29,7 @@ extern crate alloc;
 mod datagram;
 mod epoll;
 mod errno;
+mod local;
 mod option_calls;
 mod options;
 mod ports;

@@ -5,15 +5,15 @@ use alloc::boxed::Box;
 use clock::Instant;
 use domain::{
     CallError, CallKind, Calls, ConnectError, ConnectionInfo, Cookie, DeadReason, Event, Events,
-    Full, Handle, Service, Transport,
+    Full, Handle, LocalEndpoint, Service, Transport,
 };
 use wire::Endpoint;
 
-use crate::datagram::EACH_BYTES;
+use crate::datagram::{Datagram, EACH_BYTES};
 use crate::errno::Errno;
+use crate::local::overlap;
 use crate::ports::port_name;
 use crate::readiness::READ;
-use crate::socket_calls::CONNECT_TRIES;
 use crate::sockets::{Kind, Socket, Sockets};
 use crate::stream::{Asked, Knocking, Phase, Stream};
 
@@ -49,10 +49,10 @@ impl Sockets {
 
     fn on_event(&mut self, event: Event<'_>) {
         match event {
-            Event::Knock { handle, local_port, peer, window } => {
-                self.knock(Knocking { handle, peer, window, ended: None }, local_port);
+            Event::Knock { handle, local, peer, window } => {
+                self.knock(Knocking { handle, local, peer, window, ended: None });
             }
-            Event::Connected { cookie, outcome } => self.connected(cookie, outcome),
+            Event::Connected { cookie, local, outcome } => self.connected(cookie, local, outcome),
             Event::Recv { cookie, data, acked, window, .. } => {
                 self.with(cookie, READ, |stream| {
                     // What comes after `close` or `shutdown` is given back unread.
@@ -74,7 +74,7 @@ impl Sockets {
                 self.informed(cookie, ConnectionInfo::of_bytes(info).map(Box::new));
             }
             Event::Dead { handle, cookie, reason } => self.dead(handle, cookie, reason),
-            Event::Datagram { local_port, peer, data } => self.datagram(local_port, peer, data),
+            Event::Datagram { local, peer, data } => self.datagram(local, peer, data),
             Event::Listening { cookie } => self.port_answered(cookie, None),
             Event::Failed { call, handle, cookie, error } => {
                 self.failed(call, (handle, cookie), error);
@@ -98,14 +98,20 @@ impl Sockets {
         self.with(cookie, 0, |stream| stream.asked = Asked::Answered(info, now));
     }
 
-    /// A peer opened a connection: to one of the sockets that listen on the port, by the connection's name.
-    fn knock(&mut self, knocking: Knocking, local_port: u16) {
-        let listeners = self.ports.receivers(port_name(Transport::Tcp, local_port));
+    /// A peer opened a connection: to one of the sockets that listen on the port at this address, or else at all of them, by
+    /// the connection's name.
+    fn knock(&mut self, knocking: Knocking) {
+        let own = self.config.end_of(knocking.local, knocking.peer.addr.is_ipv4());
+        let all = self.ports.receivers(port_name(Transport::Tcp, own.port));
+        let of = |slot: u32| Some((slot, self.table.get(slot)?.local?.addr));
+        let fit = all.iter().filter_map(|slot| of(*slot)).filter(|(_, at)| overlap(*at, own.addr));
+        let is_named = fit.clone().any(|(_, at)| at == own.addr);
+        let listeners = fit.filter(|(_, at)| !is_named || *at == own.addr);
         // Flows have groups and slots in no order that a peer chooses. The product's highest bits depend on all of them.
         let hash = knocking.handle.to_bits().wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-        let turn = (hash as usize * listeners.len()) >> 32;
-        let Some(slot) = listeners.get(turn).copied() else {
-            // Its listener is gone, or the port is the configuration's.
+        let turn = (hash as usize * listeners.clone().count()) >> 32;
+        let Some((slot, _)) = listeners.clone().nth(turn) else {
+            // Its listener is gone, or is bound to another address, or the port is the configuration's.
             return self.to_abort.push_back(knocking.handle);
         };
         let before = self.readiness(slot) & !READ;
@@ -118,30 +124,24 @@ impl Sockets {
         self.notify(slot, before);
     }
 
-    fn connected(&mut self, cookie: Cookie, outcome: Result<(Handle, u32), ConnectError>) {
-        let port = match outcome {
-            Err(ConnectError::NoPort) => self.free_port(Transport::Tcp).ok(),
-            _ => None,
-        };
+    fn connected(
+        &mut self,
+        cookie: Cookie,
+        local: LocalEndpoint,
+        outcome: Result<(Handle, u32), ConnectError>,
+    ) {
         let Some((slot, socket)) = self.stream_of(cookie) else {
             // The attempt was given up meanwhile.
             return self.to_abort.extend(outcome.ok().map(|(handle, _)| handle));
         };
-        let (is_bound, local) = (socket.is_bound, socket.local);
+        let is_v4 = socket.is_v4;
         let Kind::Stream(stream) = &mut socket.kind else { return };
         match outcome {
             Ok((handle, window)) => {
                 (stream.phase, stream.connect_unreported) = (Phase::Open, true);
                 (stream.handle, stream.window) = (Some(handle), window);
                 self.handles.insert(handle.to_bits(), slot);
-            }
-            Err(ConnectError::NoPort)
-                if !is_bound && socket.tries < CONNECT_TRIES && port.is_some() =>
-            {
-                socket.tries += 1;
-                stream.open_due = true;
-                let local = local.zip(port).map(|(local, port)| Endpoint::new(local.addr, port));
-                self.set_local(slot, local);
+                self.set_local(slot, Some(self.config.end_of(local, is_v4)));
             }
             Err(error) => {
                 stream.phase = Phase::Fresh;
@@ -149,7 +149,7 @@ impl Sockets {
                     ConnectError::Refused => Errno::ECONNREFUSED,
                     ConnectError::TimedOut => Errno::ETIMEDOUT,
                     ConnectError::Unreachable => Errno::EHOSTUNREACH,
-                    ConnectError::NoPort => Errno::EADDRNOTAVAIL,
+                    ConnectError::NoPort | ConnectError::BadAddress => Errno::EADDRNOTAVAIL,
                     ConnectError::NoMemory => Errno::ENOBUFS,
                     ConnectError::Forbidden => Errno::EACCES,
                 });
@@ -198,17 +198,21 @@ impl Sockets {
         self.notify(slot, 0);
     }
 
-    fn datagram(&mut self, local_port: u16, peer: Endpoint, data: &[u8]) {
-        // Of several that share the port the one that is connected to the peer, or the last.
-        let mut best: Option<(bool, u32)> = None;
-        for &slot in self.ports.receivers(port_name(Transport::Udp, local_port)) {
-            if let Some(Socket { kind: Kind::Datagrams(datagrams), .. }) = self.table.get(slot)
+    fn datagram(&mut self, local: LocalEndpoint, peer: Endpoint, data: &[u8]) {
+        let own = self.config.end_of(local, peer.addr.is_ipv4());
+        // Of several that share the port the one that is connected to the peer, or one that is bound to the address, or the
+        // last.
+        let mut best: Option<(bool, bool, u32)> = None;
+        for &slot in self.ports.receivers(port_name(Transport::Udp, own.port)) {
+            if let Some(Socket { kind: Kind::Datagrams(datagrams), local: Some(bound), .. }) =
+                self.table.get(slot)
                 && datagrams.peer.is_none_or(|only| only == peer)
+                && overlap(bound.addr, own.addr)
             {
-                best = best.max(Some((datagrams.peer.is_some(), slot)));
+                best = best.max(Some((datagrams.peer.is_some(), bound.addr == own.addr, slot)));
             }
         }
-        let Some((_, slot)) = best else { return };
+        let Some((.., slot)) = best else { return };
         let before = self.readiness(slot) & !READ;
         if let Some(Socket { kind: Kind::Datagrams(datagrams), options, .. }) =
             self.table.get_mut(slot)
@@ -218,7 +222,7 @@ impl Sockets {
                 return;
             }
             datagrams.received_bytes = held;
-            datagrams.received.push_back((peer, data.into()));
+            datagrams.received.push_back(Datagram { local, peer, bytes: data.into() });
         }
         self.notify(slot, before);
     }
@@ -279,11 +283,11 @@ impl Sockets {
             let segment_bytes = self.config.segment_bytes;
             let Some(socket) = self.table.get_mut(slot) else { continue };
             socket.is_dirty = false;
-            let (port, is_abandoned) = (socket.local_port(), socket.is_abandoned);
+            let (local, is_abandoned) = (self.config.name_of(socket.local), socket.is_abandoned);
             let issued = match &mut socket.kind {
                 Kind::Stream(stream) => {
                     let rules = (&socket.options, segment_bytes, now);
-                    let issued = stream.issue((cookie, port, is_abandoned), rules, calls);
+                    let issued = stream.issue((cookie, local, is_abandoned), rules, calls);
                     let next = stream.next_timer(is_abandoned, now);
                     if let Some(at) = core::mem::replace(&mut stream.timer, next) {
                         self.timers.remove(&(at, slot));
@@ -291,9 +295,7 @@ impl Sockets {
                     self.timers.extend(next.map(|at| (at, slot)));
                     issued
                 }
-                Kind::Datagrams(datagrams) => {
-                    datagrams.issue(port.unwrap_or(0), calls).map(|()| is_abandoned)
-                }
+                Kind::Datagrams(datagrams) => datagrams.issue(calls).map(|()| is_abandoned),
                 Kind::Epoll(_) => Ok(false),
             };
             match issued {

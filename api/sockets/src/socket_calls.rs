@@ -4,10 +4,11 @@ use alloc::collections::VecDeque;
 
 use clock::Duration;
 use domain::Transport;
-use wire::{Address, Endpoint, Ipv4Addr, Ipv6Addr};
+use wire::Endpoint;
 
 use crate::datagram::Datagrams;
 use crate::errno::Errno;
+use crate::local::{is_unspecified, overlap, unspecified};
 use crate::ports::{PortState, port_name};
 use crate::sockets::{Answer, BLOCKED, Kind, Socket, Sockets, Stop, Wait};
 use crate::stream::{Listener, Phase, Sending, Stream};
@@ -39,9 +40,6 @@ pub const SHUT_RD: i32 = 0;
 pub const SHUT_WR: i32 = 1;
 /// `SHUT_RDWR`: both.
 pub const SHUT_RDWR: i32 = 2;
-
-/// Attempts to connect from ports that are not free before `EADDRNOTAVAIL`.
-pub(crate) const CONNECT_TRIES: u8 = 64;
 
 impl Sockets {
     /// `socket`.
@@ -102,10 +100,11 @@ impl Sockets {
             0 => self.free_port(transport)?,
             port => port,
         };
-        if self.conflicts(slot, transport, port) {
+        let chosen = Endpoint::new(local.addr, port);
+        if self.conflicts(slot, transport, chosen) {
             return Err(Errno::EADDRINUSE.into());
         }
-        self.set_local(slot, Some(Endpoint::new(local.addr, port)));
+        self.set_local(slot, Some(chosen));
         let (_, socket) = self.find(descriptor)?;
         socket.is_bound = true;
         let Kind::Datagrams(datagrams) = &mut socket.kind else { return Ok(()) };
@@ -128,12 +127,18 @@ impl Sockets {
         }
     }
 
-    /// Whether another socket stands against binding a port: Linux's rule for `SO_REUSEADDR` and `SO_REUSEPORT`.
-    fn conflicts(&self, slot: u32, transport: Transport, port: u16) -> bool {
+    /// Whether a socket's local address has packets in common with this end's.
+    fn overlaps(socket: &Socket, end: Endpoint) -> bool {
+        socket.local.is_some_and(|local| overlap(local.addr, end.addr))
+    }
+
+    /// Whether another socket stands against binding to an end: Linux's rule for `SO_REUSEADDR` and `SO_REUSEPORT`.
+    fn conflicts(&self, slot: u32, transport: Transport, local: Endpoint) -> bool {
         let Some(own) = self.table.get(slot).map(|socket| socket.options) else { return false };
-        let port = self.ports.get(port_name(transport, port));
+        let port = self.ports.get(port_name(transport, local.port));
         let holders = port.into_iter().flat_map(|port| &port.holders);
-        holders.filter_map(|other| self.table.get(*other)).any(|other| {
+        let others = holders.filter_map(|other| self.table.get(*other));
+        others.filter(|other| Self::overlaps(other, local)).any(|other| {
             let is_listening =
                 matches!(&other.kind, Kind::Stream(Stream { phase: Phase::Listening(_), .. }));
             let reuses = own.reuse_address && other.options.reuse_address && !is_listening;
@@ -165,16 +170,20 @@ impl Sockets {
         if let Some(error) = socket.error.take() {
             return Err(error.into());
         }
-        if socket.local_port().is_none() {
-            let address = socket.local.map_or(unspecified(socket.is_v4), |local| local.addr);
-            let port = self.free_port(Transport::Tcp)?;
-            self.set_local(slot, Some(Endpoint::new(address, port)));
-        }
-        let name = self.table.get(slot).and_then(Socket::port_name);
-        let others = name.map_or(&[][..], |name| self.ports.receivers(name));
-        let reuses_port =
-            |slot: &u32| self.table.get(*slot).is_some_and(|socket| socket.options.reuse_port);
-        if !others.is_empty() && !others.iter().chain([&slot]).all(reuses_port) {
+        let (is_v4, reuses_port) = (socket.is_v4, socket.options.reuse_port);
+        let local = match socket.local.filter(|local| local.port > 0) {
+            Some(local) => local,
+            None => {
+                let port = self.free_port(Transport::Tcp)?;
+                let local = Endpoint::new(unspecified(is_v4), port);
+                self.set_local(slot, Some(local));
+                local
+            }
+        };
+        let receivers = self.ports.receivers(port_name(Transport::Tcp, local.port)).iter();
+        let mut others = receivers.filter_map(|other| self.table.get(*other));
+        let is_taken = |other: &Socket| !(reuses_port && other.options.reuse_port);
+        if others.any(|other| Self::overlaps(other, local) && is_taken(other)) {
             return Err(Errno::EADDRINUSE.into());
         }
         let (_, socket) = self.find(descriptor)?;
@@ -194,7 +203,6 @@ impl Sockets {
         let (_, socket) = self.find(descriptor)?;
         let (is_nonblocking, options, is_v4) =
             (socket.is_nonblocking, socket.options, socket.is_v4);
-        let local = socket.local;
         let Phase::Listening(listener) = &mut socket.stream(Errno::EOPNOTSUPP)?.phase else {
             return Err(Errno::EINVAL.into());
         };
@@ -205,9 +213,8 @@ impl Sockets {
         let mut accepted = Socket::new(Kind::Stream(stream), is_v4);
         (accepted.options, accepted.error) = (options, knocking.ended);
         accepted.is_nonblocking = flags & SOCK_NONBLOCK != 0;
-        let address = self.own_address(is_v4);
         let (number, slot) = self.table.open(accepted)?;
-        self.set_local(slot, local.map(|local| Endpoint::new(address, local.port)));
+        self.set_local(slot, Some(self.config.end_of(knocking.local, is_v4)));
         let (_, socket) = self.find(descriptor)?;
         if let Phase::Listening(listener) = &mut socket.stream(Errno::EOPNOTSUPP)?.phase {
             listener.queue.pop_front();
@@ -219,12 +226,8 @@ impl Sockets {
         Ok((number, knocking.peer))
     }
 
-    fn own_address(&self, is_v4: bool) -> Address {
-        let mut own = self.config.addresses.iter();
-        own.find(|own| own.is_ipv4() == is_v4).copied().unwrap_or(unspecified(is_v4))
-    }
-
-    /// `connect`. For a UDP socket: datagrams go to this peer and come from it alone.
+    /// `connect`, from the address and the port that the socket is bound to; the dataplane chooses what it is not bound to.
+    /// For a UDP socket: datagrams go to this peer and come from it alone.
     ///
     /// # Errors
     /// Those of Linux: `EINPROGRESS`, `EALREADY`, `EISCONN`, `ECONNREFUSED`, `ETIMEDOUT`, `EHOSTUNREACH`,
@@ -243,7 +246,6 @@ impl Sockets {
             }
             return Ok(());
         }
-        let error = socket.error;
         let stream = socket.stream(Errno::EOPNOTSUPP)?;
         match &stream.phase {
             Phase::Connecting if is_nonblocking => return Err(Errno::EALREADY.into()),
@@ -252,18 +254,9 @@ impl Sockets {
             Phase::Open | Phase::Listening(_) => return Err(Errno::EISCONN.into()),
             Phase::Fresh => {}
         }
-        if let Some(error) = error {
-            socket.error = None;
+        if let Some(error) = socket.error.take() {
             return Err(error.into());
         }
-        let port = match socket.local_port() {
-            Some(port) => port,
-            None => self.free_port(Transport::Tcp)?,
-        };
-        let address = self.own_address(peer.addr.is_ipv4());
-        self.set_local(slot, Some(Endpoint::new(address, port)));
-        let (_, socket) = self.find(descriptor)?;
-        socket.tries = 0;
         let stream = socket.stream(Errno::EOPNOTSUPP)?;
         *stream = Stream::new(Phase::Connecting);
         (stream.peer, stream.open_due) = (Some(peer), true);
@@ -368,7 +361,8 @@ impl Sockets {
         Ok(())
     }
 
-    /// `getsockname`: the unspecified address and port 0 before the socket has a port.
+    /// `getsockname`: the unspecified address and port 0 before the socket has an end, a TCP socket that is not bound until it
+    /// is connected.
     ///
     /// # Errors
     /// `EBADF`, `ENOTSOCK`.
@@ -408,12 +402,4 @@ impl Sockets {
     pub fn is_nonblocking(&mut self, descriptor: i32) -> Answer<bool> {
         Ok(self.find(descriptor)?.1.is_nonblocking)
     }
-}
-
-fn unspecified(is_v4: bool) -> Address {
-    if is_v4 { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() }
-}
-
-fn is_unspecified(address: Address) -> bool {
-    address == unspecified(address.is_ipv4())
 }

@@ -5,12 +5,13 @@ use alloc::vec::Vec;
 use core::ops::RangeInclusive;
 
 use clock::{Duration, Instant};
-use domain::{Cookie, Handle, Transport};
+use domain::{Cookie, Handle, LocalEndpoint, Transport};
 use wire::{Address, Endpoint};
 
 use crate::datagram::Datagrams;
 use crate::epoll::EpollSet;
 use crate::errno::Errno;
+use crate::local::unspecified;
 use crate::options::Options;
 use crate::ports::{Ports, port_name};
 use crate::readiness;
@@ -24,14 +25,15 @@ const ORPHANED_FOR: Duration = Duration::from_secs(100);
 /// The dataplane that the sockets run over, and their bounds.
 #[derive(Clone, Debug)]
 pub struct SocketsConfig {
-    /// The dataplane's own addresses.
+    /// The dataplane's own addresses, in the order of its configuration.
     pub addresses: Vec<Address>,
     /// Ports that the dataplane opens by itself. The sockets close them in their first batch, and open them again as one
     /// listens there: as on Linux nothing answers before.
     pub configured_ports: Vec<(Transport, u16)>,
     /// Descriptors at most; as many connections may be ending that have none any more.
     pub descriptors: usize,
-    /// Ports from which one is chosen where the application names none.
+    /// Ports from which one is chosen where the application names none. For a connection that it opens the dataplane
+    /// chooses one.
     pub ephemeral: RangeInclusive<u16>,
     /// Payload bytes of a full segment, by which Nagle's algorithm goes.
     pub segment_bytes: usize,
@@ -56,6 +58,19 @@ impl SocketsConfig {
             receive_window_bytes: 256 << 10,
             keepalive: false,
         }
+    }
+
+    /// How the dataplane names a socket's local end.
+    pub(crate) fn name_of(&self, local: Option<Endpoint>) -> LocalEndpoint {
+        local.map_or(LocalEndpoint::UNSPECIFIED, |local| {
+            LocalEndpoint::among(self.addresses.iter().copied(), local)
+        })
+    }
+
+    /// The local end that the dataplane names, of a version.
+    pub(crate) fn end_of(&self, local: LocalEndpoint, is_v4: bool) -> Endpoint {
+        let own = local.position().and_then(|position| self.addresses.get(position).copied());
+        Endpoint::new(own.unwrap_or(unspecified(is_v4)), local.port())
     }
 }
 
@@ -109,8 +124,6 @@ pub(crate) struct Socket {
     pub local: Option<Endpoint>,
     /// Whether the application chose the port.
     pub is_bound: bool,
-    /// Attempts to connect from ports that were not free.
-    pub tries: u8,
     /// Epoll sets that watch it.
     pub watchers: Vec<u32>,
     pub is_dirty: bool,
@@ -128,7 +141,6 @@ impl Socket {
             error: None,
             local: None,
             is_bound: false,
-            tries: 0,
             watchers: Vec::new(),
             is_dirty: false,
             is_abandoned: false,

@@ -4,7 +4,7 @@ use alloc::boxed::Box;
 use alloc::collections::VecDeque;
 
 use clock::{Duration, Instant};
-use domain::{Calls, ConnectionInfo, Cookie, Full, Handle};
+use domain::{Calls, ConnectionInfo, Cookie, Full, Handle, LocalEndpoint};
 use wire::Endpoint;
 
 use crate::errno::Errno;
@@ -30,6 +30,7 @@ pub(crate) enum Phase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Knocking {
     pub handle: Handle,
+    pub local: LocalEndpoint,
     pub peer: Endpoint,
     pub window: u32,
     /// It has ended since, with this error.
@@ -128,7 +129,7 @@ impl Stream {
 
     /// The socket of a connection that was accepted.
     pub fn accepted(knocking: Knocking) -> Self {
-        let Knocking { handle, peer, window, ended } = knocking;
+        let Knocking { handle, peer, window, ended, .. } = knocking;
         let is_dead = ended.is_some();
         let (peer, handle, open_due) = (Some(peer), Some(handle), !is_dead);
         Self { peer, handle, open_due, window, is_dead, ..Self::new(Phase::Open) }
@@ -190,16 +191,15 @@ impl Stream {
     /// closed, and the dataplane's alone.
     pub fn issue(
         &mut self,
-        (cookie, local_port, is_abandoned): (Cookie, Option<u16>, bool),
+        (cookie, local, is_abandoned): (Cookie, LocalEndpoint, bool),
         (options, segment_bytes, now): (&Options, usize, Instant),
         calls: &mut Calls<'_>,
     ) -> Result<bool, Full> {
         if self.open_due {
-            match (self.handle, self.peer, local_port) {
-                (Some(handle), ..) => calls.accept(handle, cookie)?,
-                (None, Some(peer), Some(port)) => calls.connect_from(cookie, port, peer)?,
-                (None, Some(peer), None) => calls.connect(cookie, peer)?,
-                (None, None, _) => {}
+            match (self.handle, self.peer) {
+                (Some(handle), _) => calls.accept(handle, cookie)?,
+                (None, Some(peer)) => calls.connect_from(cookie, local, peer)?,
+                (None, None) => {}
             }
             self.open_due = false;
         }

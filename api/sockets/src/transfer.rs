@@ -4,7 +4,7 @@ use alloc::collections::VecDeque;
 
 use wire::Endpoint;
 
-use crate::datagram::{Datagrams, EACH_BYTES};
+use crate::datagram::{Datagram, Datagrams, EACH_BYTES};
 use crate::errno::Errno;
 use crate::sockets::{Answer, BLOCKED, Kind, Socket, Sockets, Stop, Wait};
 use crate::stream::{CORKED_FOR, Phase};
@@ -211,8 +211,11 @@ impl Sockets {
     }
 
     fn queue_datagram(&mut self, slot: u32, bytes: &[u8], to: Endpoint) -> Answer<usize> {
-        if let Some(Socket { kind: Kind::Datagrams(datagrams), .. }) = self.table.get_mut(slot) {
-            datagrams.unsent.push_back((to, bytes.into()));
+        if let Some(Socket { kind: Kind::Datagrams(datagrams), local, .. }) =
+            self.table.get_mut(slot)
+        {
+            let local = datagrams.source_to(to, self.config.name_of(*local));
+            datagrams.unsent.push_back(Datagram { local, peer: to, bytes: bytes.into() });
             datagrams.unsent_bytes += bytes.len() + EACH_BYTES;
         }
         self.touch(slot);
@@ -231,7 +234,7 @@ impl Sockets {
             }
             Kind::Stream(stream) => Ok(stream.received.len()),
             Kind::Datagrams(datagrams) => {
-                Ok(datagrams.received.front().map_or(0, |(_, bytes)| bytes.len()))
+                Ok(datagrams.received.front().map_or(0, |datagram| datagram.bytes.len()))
             }
             Kind::Epoll(_) => Err(Errno::ENOTTY.into()),
         }
@@ -269,12 +272,13 @@ fn receive_datagram(
     flags: u32,
     blocked: Stop,
 ) -> Answer<Received> {
-    let Some((from, bytes)) = datagrams.received.front() else {
+    let Some(Datagram { local, peer, bytes }) = datagrams.received.front() else {
         return if datagrams.reads_no_more { Ok(Received::default()) } else { Err(blocked) };
     };
     let len = bytes.len().min(buffer.len());
     buffer[..len].copy_from_slice(&bytes[..len]);
-    let (from, whole) = (Some(*from), bytes.len());
+    let (from, whole) = (Some(*peer), bytes.len());
+    datagrams.last_read = Some((*local, *peer));
     if flags & MSG_PEEK == 0 {
         datagrams.received_bytes -= whole + EACH_BYTES;
         datagrams.received.pop_front();

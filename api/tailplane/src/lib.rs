@@ -86,7 +86,7 @@ mod unsafe_inherited;
 pub use clock::{Clock, DueQueue, Duration, Instant, MonotonicClock};
 pub use domain::{
     CallError, CallKind, Calls, ConnectError, Cookie, DeadReason, Event, Events, Full, Handle,
-    Service,
+    LocalEndpoint, Service,
 };
 pub use server::{
     CONNECTION_MEMORY_BYTES, ConnectionMemory, ConnectionMemoryStats, CoreSlots, Flow, Limits,

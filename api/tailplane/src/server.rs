@@ -481,17 +481,18 @@ impl<P: Protocol, S: Slots<P::Connection>> Server<P, S> {
                 });
                 self.relieve(now, calls);
             }
-            Event::Knock { handle, local_port, peer, window } => {
-                self.knock(now, handle, Opened { local_port, peer }, window, calls);
+            Event::Knock { handle, local, peer, window } => {
+                let opened = Opened { local_port: local.port(), peer };
+                self.knock(now, handle, opened, window, calls);
             }
             Event::Eof { handle, cookie } => {
                 self.with(now, (cookie, handle), calls, |turn, slot| turn.end_of_input(slot));
             }
             Event::Dead { handle, cookie, .. } => self.dead(cookie, handle),
-            Event::Datagram { local_port, peer, data } => {
+            Event::Datagram { local, peer, data } => {
                 self.protocol.datagram(now, data, &mut |reply| {
                     // UDP promises nothing: a full batch drops the reply.
-                    let _ = calls.udp_sendv(local_port, peer, &[reply]);
+                    let _ = calls.udp_sendv(local, peer, &[reply]);
                 });
             }
             Event::Failed { call: domain::CallKind::Sendv, handle, cookie, .. } => {

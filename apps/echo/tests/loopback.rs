@@ -105,7 +105,7 @@ impl Service for Client {
         }
         for event in events.iter() {
             match event {
-                Event::Connected { cookie, outcome } => {
+                Event::Connected { cookie, outcome, .. } => {
                     assert_eq!(cookie, Cookie(5));
                     let (handle, window) = outcome.expect("connects");
                     self.handle = Some(handle);

@@ -157,8 +157,8 @@ impl ClassTable {
     #[inline]
     pub fn class_of(&mut self, record: &EventRecord) -> u8 {
         match *record {
-            EventRecord::Knock { handle, local_port, .. } => {
-                self.learn(handle, self.classes.of_port(local_port))
+            EventRecord::Knock { handle, local, .. } => {
+                self.learn(handle, self.classes.of_port(local.port()))
             }
             // The slot may have been another connection's.
             EventRecord::Connected { handle, .. } => self.learn(handle, self.classes.others),
@@ -230,7 +230,8 @@ mod tests {
         let mut table = ClassTable::new(Arc::new(classes));
         let peer = Endpoint::new(Ipv4Addr::new(10, 0, 0, 1), 9);
         let window = domain::FirstWindow::new(100);
-        let knock = |handle, local_port| EventRecord::Knock { handle, local_port, peer, window };
+        let knock =
+            |handle, port: u16| EventRecord::Knock { handle, local: port.into(), peer, window };
         let sent = |handle| EventRecord::Sent { handle, cookie: Cookie(0), bytes: 1, window: 100 };
         let (first, other) = (Handle::new(3, 5, 1), Handle::new(4, 5, 1));
         assert_eq!(table.class_of(&sent(first)), 2, "nobody has heard of it");
@@ -238,7 +239,12 @@ mod tests {
         assert_eq!(table.class_of(&knock(other, 8)), 2);
         assert_eq!((table.class_of(&sent(first)), table.class_of(&sent(other))), (1, 2));
         let next = Handle::new(3, 5, 2);
-        let connected = EventRecord::Connected { cookie: Cookie(0), handle: next, window: 100 };
+        let connected = EventRecord::Connected {
+            cookie: Cookie(0),
+            local: 7.into(),
+            handle: next,
+            window: 100,
+        };
         assert_eq!((table.class_of(&connected), table.class_of(&sent(next))), (2, 2));
         // Bits that name no flow group are nobody's.
         assert_eq!(table.class_of(&sent(Handle::from_bits(u64::MAX))), 2);
@@ -249,7 +255,7 @@ mod tests {
         let mut table = ClassTable::new(Arc::new(Classes::default()));
         let (handle, peer) = (Handle::new(3, 5, 1), Endpoint::new(Ipv4Addr::new(10, 0, 0, 1), 9));
         let window = domain::FirstWindow::new(100);
-        let knock = EventRecord::Knock { handle, local_port: 7, peer, window };
+        let knock = EventRecord::Knock { handle, local: 7.into(), peer, window };
         assert_eq!((table.class_of(&knock), table.of.len()), (0, 0));
     }
 
@@ -262,7 +268,7 @@ mod tests {
         let peer = Endpoint::new(Ipv4Addr::new(10, 0, 0, 1), 9);
         for handle in [handle, stays] {
             let window = domain::FirstWindow::new(100);
-            old.class_of(&EventRecord::Knock { handle, local_port: 7, peer, window });
+            old.class_of(&EventRecord::Knock { handle, local: 7.into(), peer, window });
         }
         new.put(3, old.take(3));
         let of = |table: &mut ClassTable, handle| {

@@ -35,8 +35,8 @@ impl Service for Noting {
     fn on_batch(&mut self, _: Instant, events: Events<'_>, calls: &mut Calls<'_>) {
         for event in events.iter() {
             let done = match event {
-                Event::Knock { handle, local_port, .. } => {
-                    calls.accept(handle, Cookie(u64::from(local_port - PORT)))
+                Event::Knock { handle, local, .. } => {
+                    calls.accept(handle, Cookie(u64::from(local.port() - PORT)))
                 }
                 Event::Recv { handle, cookie, data, .. } => {
                     let class = (cookie.0 as u8, self.core);
@@ -66,7 +66,7 @@ struct Asking {
 impl Service for Asking {
     fn on_batch(&mut self, _: Instant, events: Events<'_>, calls: &mut Calls<'_>) {
         for event in events.iter() {
-            if let Event::Connected { cookie, outcome } = event {
+            if let Event::Connected { cookie, outcome, .. } = event {
                 let (handle, _) = outcome.expect("the server listens");
                 self.open[cookie.0 as usize] = Some(handle);
             }

@@ -13,7 +13,7 @@ use wire::{Endpoint, Sum, copy_and_sum};
 
 use crate::full::Full;
 use crate::placed::{Placed, Places, SharedMemory};
-use crate::{Cookie, EventArray, Handle};
+use crate::{Cookie, EventArray, Handle, LocalEndpoint};
 
 /// Payload buffers of one `sendv`: consecutive entries of the array's staged buffers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -33,12 +33,11 @@ pub enum Transport {
     Udp,
 }
 
-/// One batched system call (IX Table II) as a record of fixed size. The dataplane chooses the local port of a `Connect`
-/// without one. `SendvPlaced` is only of an array [by place](CallArray::by_place).
+/// One batched system call (IX Table II) as a record of fixed size. `SendvPlaced` is only of an array [by place](CallArray::by_place).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[expect(missing_docs, reason = "the fields are those of the methods of `Calls`")]
 pub enum CallRecord {
-    Connect { cookie: Cookie, peer: Endpoint, local_port: Option<u16> },
+    Connect { cookie: Cookie, local: LocalEndpoint, peer: Endpoint },
     Accept { handle: Handle, cookie: Cookie },
     Sendv { handle: Handle, staged: Staged },
     SendvPlaced { handle: Handle, placed: Placed },
@@ -47,7 +46,7 @@ pub enum CallRecord {
     Close { handle: Handle },
     Abort { handle: Handle },
     Again { handle: Handle },
-    UdpSendv { local_port: u16, peer: Endpoint, staged: Staged },
+    UdpSendv { local: LocalEndpoint, peer: Endpoint, staged: Staged },
     Listen { cookie: Cookie, transport: Transport, port: u16, backlog: u16 },
     Unlisten { cookie: Cookie, transport: Transport, port: u16 },
     Inform { handle: Handle },
@@ -392,30 +391,33 @@ impl<'a> Calls<'a> {
         self.array.capacity.saturating_sub(self.array.records.len())
     }
 
-    /// Opens a connection to `peer`. `Event::Connected` with this cookie tells the outcome.
+    /// Opens a connection to `peer`, from an address and a port that the dataplane chooses. `Event::Connected` with this
+    /// cookie reports the outcome.
     ///
     /// # Errors
     /// [`Full`].
     pub fn connect(&mut self, cookie: Cookie, peer: Endpoint) -> Result<(), Full> {
-        self.array.push(CallRecord::Connect { cookie, peer, local_port: None })
+        self.connect_from(cookie, LocalEndpoint::UNSPECIFIED, peer)
     }
 
-    /// As [`connect`](Self::connect), from a port of the caller's choice, which may be one that is listened on. The
-    /// flow group follows from both ends: where it is at home on another core, and where there is such a connection
-    /// already, the outcome is `NoPort`.
+    /// As [`connect`](Self::connect), from an own address of the caller's choice (RFC 9293 §3.9.1.1, MUST-43), or a port,
+    /// or both; the dataplane chooses what is unspecified. Where the dataplane has no such address, or the address has
+    /// another version than the peer's, the outcome is `BadAddress`. The port may be one that is listened on. The flow
+    /// group follows from both ends: where it is at home on another core, and where there is such a connection already,
+    /// the outcome is `NoPort`.
     ///
-    /// For what is linked into the dataplane. An application in a process of its own is not heard on its port: the
-    /// dataplane chooses one.
+    /// Ports are for what is linked into the dataplane. Of an application in a process of its own the dataplane takes the
+    /// address, and chooses the port.
     ///
     /// # Errors
     /// [`Full`].
     pub fn connect_from(
         &mut self,
         cookie: Cookie,
-        local_port: u16,
+        local: impl Into<LocalEndpoint>,
         peer: Endpoint,
     ) -> Result<(), Full> {
-        self.array.push(CallRecord::Connect { cookie, peer, local_port: Some(local_port) })
+        self.array.push(CallRecord::Connect { cookie, local: local.into(), peer })
     }
 
     /// Opens a port: connections to it knock, or datagrams for it arrive, on all elastic threads. Of the connections of
@@ -690,7 +692,7 @@ impl<'a> Calls<'a> {
     /// As [`udp_sendv`](Self::udp_sendv).
     pub fn udp_sendv_with(
         &mut self,
-        local_port: u16,
+        local: impl Into<LocalEndpoint>,
         peer: Endpoint,
         len: usize,
         fill: impl FnMut(&mut [u8]) -> Sum,
@@ -701,16 +703,19 @@ impl<'a> Calls<'a> {
         self.array.seal();
         let first = self.array.payloads.len() as u32;
         let count = self.array.stage_with(self.pool, len, false, BUFFER_BYTES, fill)?;
-        self.array.push(CallRecord::UdpSendv { local_port, peer, staged: Staged { first, count } })
+        let (local, staged) = (local.into(), Staged { first, count });
+        self.array.push(CallRecord::UdpSendv { local, peer, staged })
     }
 
-    /// Sends one datagram.
+    /// Sends one datagram from `local`: a port, whose address the dataplane chooses, or an own address too (RFC 1122
+    /// §4.1.3.5). The `local` of [`Event::Datagram`](crate::Event::Datagram) answers from where the request came to.
     ///
     /// # Errors
-    /// [`Full`]. One that does not fit a frame is answered with `Event::Failed`.
+    /// [`Full`]. `Event::Failed` reports one that does not fit a frame (`Unsendable`), and one from an address that the
+    /// dataplane does not have, or of another version than the peer's (`BadAddress`).
     pub fn udp_sendv(
         &mut self,
-        local_port: u16,
+        local: impl Into<LocalEndpoint>,
         peer: Endpoint,
         slices: &[&[u8]],
     ) -> Result<(), Full> {
@@ -721,6 +726,7 @@ impl<'a> Calls<'a> {
         let first = self.array.payloads.len() as u32;
         // A datagram is not cut where a segment would be: it goes out in one frame or not at all.
         let count = self.array.stage(self.pool, slices, false, (BUFFER_BYTES, true))?;
-        self.array.push(CallRecord::UdpSendv { local_port, peer, staged: Staged { first, count } })
+        let (local, staged) = (local.into(), Staged { first, count });
+        self.array.push(CallRecord::UdpSendv { local, peer, staged })
     }
 }

@@ -8,7 +8,7 @@ use wire::Endpoint;
 
 use crate::events::Received;
 use crate::mirrored::{Appended, EventMirror, Mirrored};
-use crate::{BufferRef, Cookie, Event, EventRecord, Handle};
+use crate::{BufferRef, Cookie, Event, EventRecord, Handle, LocalEndpoint};
 
 /// The dataplane's side of the event array: records, and the buffers that they refer to.
 ///
@@ -148,7 +148,7 @@ impl EventArray {
     #[inline]
     pub fn push_datagram(
         &mut self,
-        local_port: u16,
+        local: LocalEndpoint,
         peer: Endpoint,
         mbuf: Mbuf,
     ) -> Result<(), Mbuf> {
@@ -157,7 +157,7 @@ impl EventArray {
         }
         let buffer = self.next_buffer();
         self.buffers.push((None, mbuf));
-        self.add(EventRecord::Datagram { local_port, peer, buffer });
+        self.add(EventRecord::Datagram { local, peer, buffer });
         Ok(())
     }
 

@@ -3,7 +3,7 @@
 use mem::Mbuf;
 use wire::Endpoint;
 
-use crate::{Cookie, Handle};
+use crate::{Cookie, Handle, LocalEndpoint};
 
 /// Why `connect` failed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,6 +20,9 @@ pub enum ConnectError {
     NoMemory,
     /// The operator's policy does not allow this application to connect there.
     Forbidden,
+    /// The dataplane does not have the local address that the call names, or the address has another version than the
+    /// peer's.
+    BadAddress,
 }
 
 /// Why a connection ended.
@@ -74,6 +77,9 @@ pub enum CallError {
     /// The connection is on its way to another core, and as many calls wait for it as may, or there is no packet memory
     /// to answer in: try again.
     Busy,
+    /// The dataplane does not have the local address that the call names, or the address has another version than the
+    /// peer's.
+    BadAddress,
 }
 
 /// One event condition (IX Table II), as the application sees it.
@@ -83,8 +89,8 @@ pub enum Event<'a> {
     Knock {
         /// The connection.
         handle: Handle,
-        /// The port that the peer connected to.
-        local_port: u16,
+        /// The own address and the port that the peer connected to.
+        local: LocalEndpoint,
         /// The peer.
         peer: Endpoint,
         /// Bytes that may be sent now.
@@ -94,6 +100,8 @@ pub enum Event<'a> {
     Connected {
         /// As passed to `connect`.
         cookie: Cookie,
+        /// The own address and the port of the connection; unspecified where there is none.
+        local: LocalEndpoint,
         /// The connection and the bytes that may be sent now, or why there is none.
         outcome: Result<(Handle, u32), ConnectError>,
     },
@@ -150,8 +158,8 @@ pub enum Event<'a> {
     },
     /// A datagram was received. Its bytes are valid during this batch only.
     Datagram {
-        /// The port it was sent to.
-        local_port: u16,
+        /// The own address and the port that it was sent to: a reply leaves from there (RFC 1122 §4.1.3.5).
+        local: LocalEndpoint,
         /// Its sender.
         peer: Endpoint,
         /// Its payload.
@@ -194,26 +202,20 @@ pub struct BufferRef {
     pub index: u32,
 }
 
-/// Bytes that may be sent on a connection that knocks, in three bytes beside the peer's address: so many at most, where
-/// more may be sent.
+/// Bytes that may be sent on a connection that knocks, in two bytes beside the addresses of both ends: 65,535 where more
+/// may be sent, until the next event of the connection.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct FirstWindow([u8; 3]);
+pub struct FirstWindow(u16);
 
 impl FirstWindow {
-    /// The most that it says.
-    pub const MOST: u32 = (1 << 24) - 1;
-
-    /// So many bytes, or [`MOST`](Self::MOST).
+    /// So many bytes, or 65,535.
     pub const fn new(bytes: u32) -> Self {
-        let bytes = if bytes < Self::MOST { bytes } else { Self::MOST };
-        let [_, low @ ..] = bytes.to_be_bytes();
-        Self(low)
+        Self(if bytes < u16::MAX as u32 { bytes as u16 } else { u16::MAX })
     }
 
     /// How many.
-    pub fn bytes(self) -> u32 {
-        let [a, b, c] = self.0;
-        u32::from_be_bytes([0, a, b, c])
+    pub const fn bytes(self) -> u32 {
+        self.0 as u32
     }
 }
 
@@ -221,15 +223,15 @@ impl FirstWindow {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[expect(missing_docs, reason = "the fields are those of `Event`")]
 pub enum EventRecord {
-    Knock { handle: Handle, local_port: u16, peer: Endpoint, window: FirstWindow },
-    Connected { cookie: Cookie, handle: Handle, window: u32 },
+    Knock { handle: Handle, local: LocalEndpoint, peer: Endpoint, window: FirstWindow },
+    Connected { cookie: Cookie, local: LocalEndpoint, handle: Handle, window: u32 },
     ConnectFailed { cookie: Cookie, error: ConnectError },
     Recv { handle: Handle, cookie: Cookie, buffer: BufferRef, acked: u32, window: u32 },
     Sent { handle: Handle, cookie: Cookie, bytes: u32, window: u32 },
     Eof { handle: Handle, cookie: Cookie },
     Again { handle: Handle, cookie: Cookie, window: u32 },
     Dead { handle: Handle, cookie: Cookie, reason: DeadReason },
-    Datagram { local_port: u16, peer: Endpoint, buffer: BufferRef },
+    Datagram { local: LocalEndpoint, peer: Endpoint, buffer: BufferRef },
     Listening { cookie: Cookie },
     Info { handle: Handle, cookie: Cookie, buffer: BufferRef },
     Failed { call: CallKind, handle: Handle, cookie: Cookie, error: CallError },
@@ -279,14 +281,15 @@ impl EventRecord {
     #[inline(always)]
     pub fn event<'a>(&self, bytes: impl FnOnce(BufferRef) -> &'a [u8]) -> Event<'a> {
         match *self {
-            Self::Knock { handle, local_port, peer, window } => {
-                Event::Knock { handle, local_port, peer, window: window.bytes() }
+            Self::Knock { handle, local, peer, window } => {
+                Event::Knock { handle, local, peer, window: window.bytes() }
             }
-            Self::Connected { cookie, handle, window } => {
-                Event::Connected { cookie, outcome: Ok((handle, window)) }
+            Self::Connected { cookie, local, handle, window } => {
+                Event::Connected { cookie, local, outcome: Ok((handle, window)) }
             }
             Self::ConnectFailed { cookie, error } => {
-                Event::Connected { cookie, outcome: Err(error) }
+                let local = LocalEndpoint::UNSPECIFIED;
+                Event::Connected { cookie, local, outcome: Err(error) }
             }
             Self::Recv { handle, cookie, buffer, acked, window } => {
                 Event::Recv { handle, cookie, data: bytes(buffer), acked, window }
@@ -297,8 +300,8 @@ impl EventRecord {
             Self::Eof { handle, cookie } => Event::Eof { handle, cookie },
             Self::Again { handle, cookie, window } => Event::Again { handle, cookie, window },
             Self::Dead { handle, cookie, reason } => Event::Dead { handle, cookie, reason },
-            Self::Datagram { local_port, peer, buffer } => {
-                Event::Datagram { local_port, peer, data: bytes(buffer) }
+            Self::Datagram { local, peer, buffer } => {
+                Event::Datagram { local, peer, data: bytes(buffer) }
             }
             Self::Listening { cookie } => Event::Listening { cookie },
             Self::Info { handle, cookie, buffer } => {

@@ -17,6 +17,7 @@ mod events;
 mod full;
 mod handle;
 mod info;
+mod local;
 mod mirrored;
 mod placed;
 
@@ -30,6 +31,7 @@ pub use events::{
 pub use full::Full;
 pub use handle::{Cookie, Handle};
 pub use info::ConnectionInfo;
+pub use local::LocalEndpoint;
 pub use mirrored::{Appended, EventMirror};
 pub use placed::{Placed, SharedMemory};
 

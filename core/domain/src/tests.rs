@@ -378,7 +378,7 @@ fn events_show_the_received_bytes_in_place() {
     let peer = Endpoint::new(Ipv4Addr::new(10, 0, 0, 1), 9);
     let mut mbuf = pool.alloc().expect("a chunk");
     mbuf.append(b"datagram").expect("fits");
-    events.push_datagram(53, peer, mbuf).expect("room");
+    events.push_datagram(53.into(), peer, mbuf).expect("room");
     events.push(EventRecord::Again { handle, cookie, window: 1 }).expect("room");
     assert_eq!(events.records()[2].connection(), Some(handle));
     events.renew_windows(|of| if of == handle { 9 } else { 0 });
@@ -387,7 +387,7 @@ fn events_show_the_received_bytes_in_place() {
         seen,
         [
             Event::Recv { handle, cookie, data: b"hello", acked: 3, window: 9 },
-            Event::Datagram { local_port: 53, peer, data: b"datagram" },
+            Event::Datagram { local: 53.into(), peer, data: b"datagram" },
             Event::Again { handle, cookie, window: 9 },
         ]
     );
@@ -452,7 +452,7 @@ fn events_are_mirrored_as_they_come_and_when_they_change() {
         assert_eq!(bytes, [&b""[..], b"two"]);
     }
     // What is not taken stays out, and all behind it.
-    events.push_datagram(53, peer, third).expect("room");
+    events.push_datagram(53.into(), peer, third).expect("room");
     events.push(EventRecord::Eof { handle, cookie }).expect("room");
     assert!(!is_mirrored(&mut events));
     assert_eq!(seen.lock().expect("nobody panicked").len(), 2);
@@ -486,7 +486,7 @@ fn events_are_mirrored_before_the_batch_ends() {
     // The first one is told otherwise.
     assert_eq!(events.view(&()).len(), 1 + count());
     let (mut pool, peer) = (pool(), Endpoint::new(Ipv4Addr::new(10, 0, 0, 1), 9));
-    events.push_datagram(53, peer, pool.alloc().expect("a chunk")).expect("room");
+    events.push_datagram(53.into(), peer, pool.alloc().expect("a chunk")).expect("room");
     (0..20).for_each(|index| events.push(record(index)).expect("room"));
     assert!(!events.view(&()).is_mirrored());
     assert_eq!(count(), 49);

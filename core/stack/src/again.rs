@@ -5,11 +5,12 @@
 //! connection stands in the list at most once, however often it is asked for: the list is as long as there
 //! are connections, and a batch tells of each once.
 
-use domain::{EventRecord, FirstWindow, Handle};
+use domain::{EventRecord, Handle};
 
 use crate::context::Context;
 use crate::groups::{Groups, resolve};
 use crate::tcp::conn::Flags;
+use crate::tcp::half_open;
 
 /// The application asks to be told of a connection again. Of one that is gone it is the usual race.
 #[cold]
@@ -28,7 +29,7 @@ pub(crate) fn tell(groups: &mut Groups, ctx: &mut Context<'_>) {
     let most = ctx.events.room().div_ceil(2);
     for _ in 0..ctx.out.again.len().min(most) {
         let Some(handle) = ctx.out.again.pop_front() else { return };
-        let Some((_, conn, cold)) = resolve(groups, handle) else { continue };
+        let Some((place, conn, cold)) = resolve(groups, handle) else { continue };
         cold.again = false;
         // One that is half open has not knocked: its handle was guessed.
         if !conn.state.is_synchronized() {
@@ -38,9 +39,7 @@ pub(crate) fn tell(groups: &mut Groups, ctx: &mut Context<'_>) {
         let record = if conn.flags.has(Flags::ACCEPTED) {
             EventRecord::Again { handle, cookie, window }
         } else {
-            let (local_port, peer) = (conn.flow.local_port(), ctx.ends(conn.flow).remote);
-            let window = FirstWindow::new(window);
-            EventRecord::Knock { handle, local_port, peer, window }
+            half_open::knock(place, conn, ctx)
         };
         ctx.event(record);
     }

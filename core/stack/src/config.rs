@@ -3,7 +3,8 @@
 use alloc::vec::Vec;
 use core::time::Duration;
 
-use wire::{Address, Ipv4Repr, MacAddr, Prefix, TcpRepr, ipv6::Ipv6Repr};
+use domain::LocalEndpoint;
+use wire::{Address, Endpoint, Ipv4Repr, MacAddr, Prefix, TcpRepr, ipv6::Ipv6Repr};
 
 use crate::policy::NetworkPolicy;
 use crate::tcp::congestion::CongestionAlgorithm;
@@ -12,7 +13,8 @@ use crate::tcp::congestion::CongestionAlgorithm;
 #[derive(Clone, Debug)]
 pub struct StackConfig {
     /// The dataplane's own addresses, each with its network, whose hosts are neighbours: at least one. Packets from the
-    /// first IPv4 and the first IPv6 address take the short way.
+    /// first IPv4 and the first IPv6 address take the short way. Applications name an address by its position here
+    /// ([`LocalEndpoint`]).
     pub addresses: Vec<Prefix>,
     /// Next hops for all that is not a neighbour: of several that lead to a host, the one with the longest prefix.
     pub routes: Vec<Route>,
@@ -227,6 +229,24 @@ impl StackConfig {
         self.addresses.iter().filter(is_fit).min_by_key(rank).map(|own| own.address)
     }
 
+    /// The same, but from the address that the application names, where it names one (RFC 9293 §3.9.1.1, MUST-43 and
+    /// MUST-44).
+    pub(crate) fn named_source(
+        &self,
+        local: LocalEndpoint,
+        destination: Address,
+    ) -> Result<Address, NoSource> {
+        let chosen = self.source_for(destination).ok_or(NoSource::NoRoute)?;
+        let Some(position) = local.position() else { return Ok(chosen) };
+        let named = self.addresses.get(position).map(|own| own.address);
+        named.filter(|own| own.is_ipv4() == chosen.is_ipv4()).ok_or(NoSource::BadAddress)
+    }
+
+    /// An own end as applications name it.
+    pub(crate) fn name_of(&self, local: Endpoint) -> LocalEndpoint {
+        LocalEndpoint::among(self.addresses.iter().map(|own| own.address), local)
+    }
+
     /// Bytes of the IP and TCP headers of a segment to or from `address`, without options.
     #[inline]
     pub fn headers_len(address: Address) -> u16 {
@@ -260,6 +280,15 @@ impl StackConfig {
         }
         shift
     }
+}
+
+/// Why a call has no address to send from.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum NoSource {
+    /// No route leads to the destination.
+    NoRoute,
+    /// The application names an address that is not ours, or has another version than the destination.
+    BadAddress,
 }
 
 /// Whether an address is valid on its link only (RFC 4291 §2.5.6).

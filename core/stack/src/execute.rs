@@ -2,10 +2,14 @@
 
 use alloc::vec::Drain;
 
-use domain::{CallError, CallKind, CallRecord, ConnectError, Cookie, EventRecord, Handle, Staged};
+use domain::{
+    CallError, CallKind, CallRecord, ConnectError, Cookie, EventRecord, Handle, LocalEndpoint,
+    Staged,
+};
 use mem::Mbuf;
 use wire::{Endpoint, FlowKey, Sum};
 
+use crate::config::NoSource;
 use crate::context::Context;
 use crate::groups::{Groups, group_mut, resolve};
 use crate::pairs::Pair;
@@ -142,11 +146,11 @@ fn one(
                 calls::recv_done(place, conn, cold, bytes, ctx);
             }
         }
-        CallRecord::UdpSendv { local_port, peer, staged: Staged { count, .. } } => {
-            udp::send(local_port, peer, payloads.take(count as usize), ctx);
+        CallRecord::UdpSendv { local, peer, staged: Staged { count, .. } } => {
+            udp::send(local, peer, payloads.take(count as usize), ctx);
         }
-        CallRecord::Connect { cookie, peer, local_port } => {
-            connect(groups, core, ports, cookie, (peer, local_port), ctx);
+        CallRecord::Connect { cookie, local, peer } => {
+            connect(groups, core, ports, cookie, (local, peer), ctx);
         }
         CallRecord::Listen { .. } | CallRecord::Unlisten { .. } => change_port(record, ctx),
         CallRecord::Inform { handle } => match resolve(groups, handle) {
@@ -207,25 +211,32 @@ fn change_port(record: &CallRecord, ctx: &mut Context<'_>) {
     }
 }
 
-/// Opens a connection to a peer, from a port that was given or is chosen here.
+/// Opens a connection to a peer, from an address and a port that were given or are chosen here.
 #[inline(never)]
 fn connect(
     groups: &mut Groups,
     core: u8,
     ports: &mut u32,
     cookie: Cookie,
-    (peer, local_port): (Endpoint, Option<u16>),
+    (from, peer): (LocalEndpoint, Endpoint),
     ctx: &mut Context<'_>,
 ) {
     // RFC 9293 §3.9.2.3, MUST-46: no connection leads to a group of hosts, or to this one.
     let config = &ctx.shared.config;
     let is_host = !peer.addr.is_martian() && !config.is_own(peer.addr);
-    let Some(local) = config.source_for(peer.addr).filter(|_| is_host) else {
-        let error = ConnectError::Unreachable;
-        return ctx.event(EventRecord::ConnectFailed { cookie, error });
+    let local = match config.named_source(from, peer.addr) {
+        Ok(local) if is_host => local,
+        Err(NoSource::BadAddress) if is_host => {
+            ctx.stats.bad_local_addresses += 1;
+            let error = ConnectError::BadAddress;
+            return ctx.event(EventRecord::ConnectFailed { cookie, error });
+        }
+        _ => {
+            let error = ConnectError::Unreachable;
+            return ctx.event(EventRecord::ConnectFailed { cookie, error });
+        }
     };
-    let from = local_port.unwrap_or(0);
-    if !ctx.shared.access.permits(Direction::Out, Transport::Tcp, peer, from, ctx.now) {
+    if !ctx.shared.access.permits(Direction::Out, Transport::Tcp, peer, from.port(), ctx.now) {
         ctx.stats.policy_denied_out += 1;
         return ctx.event(EventRecord::ConnectFailed { cookie, error: ConnectError::Forbidden });
     }
@@ -242,9 +253,9 @@ fn connect(
                     .is_some_and(|slot| !close::is_replaceable(group, slot, tick, ticks))
         })
     };
-    let chosen = match local_port {
-        Some(port) => connect::given_port(ctx.shared, addresses, peer.port, port, in_use),
-        None => connect::choose_port(ctx.shared, core, addresses, peer.port, ports, in_use),
+    let chosen = match from.port() {
+        port @ 1.. => connect::given_port(ctx.shared, addresses, peer.port, port, in_use),
+        0 => connect::choose_port(ctx.shared, core, addresses, peer.port, ports, in_use),
     };
     match chosen {
         Some((port, hash)) => {

@@ -5,6 +5,7 @@ use alloc::boxed::Box;
 use alloc::sync::Arc;
 use core::sync::atomic::{AtomicU8, Ordering};
 
+use domain::LocalEndpoint;
 use wire::{Address, Endpoint, Ipv4Addr, MacAddr, Toeplitz};
 
 use crate::config::StackConfig;
@@ -40,8 +41,8 @@ pub struct Secrets {
 /// ([`Stack::close`](crate::Stack::close)) or flow group ([`PackedGroup::discard`](crate::PackedGroup::discard)) stay
 /// written down: their peers were not told.
 pub trait PeerRegister: Send + Sync + core::fmt::Debug {
-    /// A connection begins, between our `local_port` and this peer.
-    fn opened(&self, group: u16, slot: u32, remote: Endpoint, local_port: u16);
+    /// A connection begins, between this end of ours and this peer.
+    fn opened(&self, group: u16, slot: u32, local: LocalEndpoint, remote: Endpoint);
     /// It has ended.
     fn closed(&self, group: u16, slot: u32);
 }

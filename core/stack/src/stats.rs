@@ -118,6 +118,9 @@ counters! {
     policy_denied_in,
     /// Connections and datagrams of the application that the access policy denied.
     policy_denied_out,
+    /// Connections and datagrams of the application from a local address that the dataplane does not have, or of another
+    /// version than the peer's.
+    bad_local_addresses,
     /// ICMP echo requests answered.
     icmp_echoes,
     /// ICMP errors received.

@@ -1,9 +1,10 @@
 //! UDP (RFC 768).
 
-use domain::{CallError, CallKind, Cookie, Handle};
+use domain::{CallError, CallKind, Cookie, Handle, LocalEndpoint};
 use mem::Mbuf;
 use wire::{Endpoint, EthernetRepr, Protocol, Sum, UdpRepr, UdpView};
 
+use crate::config::NoSource;
 use crate::context::{Asker, Context, link_and_ip_len};
 use crate::icmp::{self, Undelivered};
 use crate::pairs::Pair;
@@ -42,21 +43,23 @@ pub(crate) fn arrive(
     ctx.stats.udp_in += 1;
     mbuf.advance(at + UdpRepr::HEADER_LEN);
     mbuf.truncate(payload_len);
-    if let Err(mbuf) = ctx.events.push_datagram(local_port, peer, mbuf) {
+    let local = ctx.shared.config.name_of(Endpoint::new(pair.local, local_port));
+    if let Err(mbuf) = ctx.events.push_datagram(local, peer, mbuf) {
         // UDP promises nothing; TCP's events come first.
         ctx.stats.tx_dropped += 1;
         ctx.pool.free(mbuf);
     }
 }
 
-/// `udp_sendv`: one datagram in one frame.
+/// `udp_sendv`: one datagram in one frame, from the address that the application names or the stack chooses (RFC 1122
+/// §4.1.3.5).
 pub(crate) fn send(
-    local_port: u16,
+    local: LocalEndpoint,
     peer: Endpoint,
     mut payloads: impl Iterator<Item = (Mbuf, Sum)>,
     ctx: &mut Context<'_>,
 ) {
-    if !ctx.shared.access.permits(Direction::Out, Transport::Udp, peer, local_port, ctx.now) {
+    if !ctx.shared.access.permits(Direction::Out, Transport::Udp, peer, local.port(), ctx.now) {
         ctx.stats.policy_denied_out += 1;
         payloads.for_each(|(mbuf, _)| ctx.pool.free(mbuf));
         return refuse(CallError::Forbidden, ctx);
@@ -77,21 +80,28 @@ pub(crate) fn send(
             Err(mem::Exhausted) => return unsendable(ctx),
         },
     };
-    let source = ctx.shared.config.source_for(peer.addr).filter(|_| !peer.addr.is_martian());
-    let Some(local) = source.filter(|_| whole && ctx.can_send() && mbuf.len() <= limit) else {
-        ctx.pool.free(mbuf);
-        return unsendable(ctx);
+    let is_sendable = whole && ctx.can_send() && mbuf.len() <= limit && !peer.addr.is_martian();
+    let source = match ctx.shared.config.named_source(local, peer.addr) {
+        Ok(source) if is_sendable => source,
+        refused => {
+            ctx.pool.free(mbuf);
+            if refused == Err(NoSource::BadAddress) {
+                ctx.stats.bad_local_addresses += 1;
+                return refuse(CallError::BadAddress, ctx);
+            }
+            return unsendable(ctx);
+        }
     };
-    let repr = UdpRepr { src_port: local_port, dst_port: peer.port, payload_len: mbuf.len() };
+    let repr = UdpRepr { src_port: local.port(), dst_port: peer.port, payload_len: mbuf.len() };
     match mbuf.prepend(UdpRepr::HEADER_LEN) {
-        Ok(out) => repr.emit(out, local, peer.addr, sum),
+        Ok(out) => repr.emit(out, source, peer.addr, sum),
         Err(mem::NoRoom) => {
             ctx.pool.free(mbuf);
             return unsendable(ctx);
         }
     }
     ctx.stats.udp_out += 1;
-    ctx.send_ip(mbuf, Pair { local, remote: peer.addr }, Protocol::UDP, Asker::Ours);
+    ctx.send_ip(mbuf, Pair { local: source, remote: peer.addr }, Protocol::UDP, Asker::Ours);
 }
 
 fn unsendable(ctx: &mut Context<'_>) {

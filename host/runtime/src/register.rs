@@ -1,20 +1,23 @@
 //! The register of peers: memory that outlives a dataplane, in which it writes down whom it is connected with.
 //!
 //! A process that is killed tells its peers nothing. Whoever started it kept the descriptor, and another dataplane reads
-//! there whom to tell. A connection is one word, the peer's address, its port and the own port (0: there is none), at the
-//! place of its flow group and its slot there: written when it begins and when it has ended, and never for a segment. An
-//! IPv6 address stands behind all words, at the same place of a part of the memory that is not used without.
+//! there whom to tell. A connection is one word, the peer's IPv4 address, its port and the own port (0: there is none), at the
+//! place of its flow group and its slot there: written when it begins and when it has ended, and never for a segment. Where the
+//! peer's address is an IPv6 address, or the own address is not the first of the configuration, the word has the position of
+//! the own address instead, and the peer's address stands behind all words, at the same place of a part of the memory that is
+//! not used without.
 //!
 //! ```
+//! use domain::LocalEndpoint;
 //! use runtime::{PeerRegister, Register};
 //! let kept = Register::create(1024)?; // by whoever outlives the dataplane
 //! let register = Register::join(kept.try_clone()?, 1024)?; // the dataplane's
-//! let (peer, own_port) = ("10.0.0.1:40000".parse()?, 7);
-//! register.opened(3, 0, peer, own_port);
+//! let (own, peer) = (LocalEndpoint::new(0, 7), "10.0.0.1:40000".parse()?);
+//! register.opened(3, 0, own, peer);
 //! drop(register);
 //! let left = Register::left(kept, 1024)?; // another dataplane's, later
 //! let peers = (0..left.places()).filter_map(|place| left.peer(place));
-//! assert_eq!(peers.collect::<Vec<_>>(), [(peer, own_port)]);
+//! assert_eq!(peers.collect::<Vec<_>>(), [(own, peer)]);
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
 
@@ -23,16 +26,18 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+use domain::LocalEndpoint;
 use memfile::Memory;
 use stack::{FLOW_GROUPS, PeerRegister};
 use wire::{Address, Endpoint, Ipv4Addr};
 
 /// Bytes of a word.
 const WORD: usize = size_of::<u64>();
-/// Bytes of an IPv6 address.
+/// Bytes of an address of either version.
 const ADDRESS: usize = 16;
-/// In the place of an IPv4 address, which it is not: the peer's is an IPv6 address.
-const IS_V6: u32 = Ipv4Addr::new(224, 0, 0, 0).to_bits();
+/// In the place of a peer's IPv4 address, with the own address in the last byte. No peer has such an address, which is that
+/// of a group of hosts.
+const STANDS_BEHIND: u32 = Ipv4Addr::new(224, 0, 0, 0).to_bits();
 /// Bytes of a page, or a part of one.
 const PAGE: usize = 4096;
 
@@ -51,7 +56,7 @@ fn places(bytes: usize) -> usize {
     bytes / (WORD + ADDRESS)
 }
 
-/// Where the two halves of a place's IPv6 address stand, behind the words of all `places`.
+/// Where the two halves of a place's address stand, behind the words of all `places`.
 fn halves_of(place: usize, places: usize) -> [usize; 2] {
     let first = places * WORD + place * ADDRESS;
     [first, first + WORD]
@@ -111,16 +116,19 @@ impl Register {
 }
 
 impl PeerRegister for Register {
-    fn opened(&self, group: u16, slot: u32, remote: Endpoint, local_port: u16) {
+    fn opened(&self, group: u16, slot: u32, local: LocalEndpoint, remote: Endpoint) {
         let Some(place) = self.place(group, slot) else { return };
-        let address = remote.addr.v4().map_or(IS_V6, Ipv4Addr::to_bits);
-        if address == IS_V6 {
-            let bits = u128::from_be_bytes(remote.addr.octets());
-            let halves = halves_of(place, places(self.memory.len()));
-            self.store(halves[0], (bits >> 64) as u64);
-            self.store(halves[1], bits as u64);
-        }
-        let ports = u64::from(remote.port) << 16 | u64::from(local_port);
+        let address = match remote.addr.v4() {
+            Some(v4) if local.position() == Some(0) => v4.to_bits(),
+            _ => {
+                let bits = u128::from_be_bytes(remote.addr.octets());
+                let halves = halves_of(place, places(self.memory.len()));
+                self.store(halves[0], (bits >> 64) as u64);
+                self.store(halves[1], bits as u64);
+                STANDS_BEHIND | local.to_bits() & 0xff
+            }
+        };
+        let ports = u64::from(remote.port) << 16 | u64::from(local.port());
         self.store(place * WORD, u64::from(address) << 32 | ports);
     }
 
@@ -143,20 +151,22 @@ impl PeersLeft {
         places(self.memory.len())
     }
 
-    /// The connection at a place, as the dataplane that is gone wrote it: its peer, and the own port. None where there is
+    /// The connection at a place, as the dataplane that is gone wrote it: the own end, and the peer's. None where there is
     /// none.
-    pub fn peer(&self, place: usize) -> Option<(Endpoint, u16)> {
+    pub fn peer(&self, place: usize) -> Option<(LocalEndpoint, Endpoint)> {
         let load = |offset| Some(self.memory.word64(offset)?.load(Ordering::Relaxed));
         let word = (place < self.places()).then(|| load(place * WORD)).flatten()?;
-        let address = match (word >> 32) as u32 {
-            IS_V6 => {
+        let (first, port) = ((word >> 32) as u32, word as u16);
+        let (local, address) = match first & !0xff {
+            STANDS_BEHIND => {
                 let [high, low] = halves_of(place, self.places());
                 let bits = u128::from(load(high)?) << 64 | u128::from(load(low)?);
-                Address::from_octets(bits.to_be_bytes())
+                let local = LocalEndpoint::from_bits(u32::from(port) << 8 | first & 0xff);
+                (local, Address::from_octets(bits.to_be_bytes()))
             }
-            v4 => Ipv4Addr::from_bits(v4).into(),
+            _ => (LocalEndpoint::new(0, port), Ipv4Addr::from_bits(first).into()),
         };
-        (word != 0).then(|| (Endpoint::new(address, (word >> 16) as u16), word as u16))
+        (port != 0).then(|| (local, Endpoint::new(address, (word >> 16) as u16)))
     }
 }
 
@@ -166,17 +176,18 @@ mod tests {
 
     const CONNECTIONS: u32 = 1_000;
 
-    type Connection = (Endpoint, u16);
+    type Connection = (LocalEndpoint, Endpoint);
 
+    /// Of either version, from the first address and others.
     fn connection(port: u16) -> Connection {
         let v6 = port.is_multiple_of(2);
         let peer = if v6 { "[2001:db8::1]:40000" } else { "10.0.0.1:40000" };
-        (peer.parse().expect("an endpoint"), port)
+        (LocalEndpoint::new(usize::from(port) / 2, port), peer.parse().expect("an endpoint"))
     }
 
     fn open(register: &Register, group: u16, slot: u32, port: u16) {
-        let (peer, own) = connection(port);
-        register.opened(group, slot, peer, own);
+        let (own, peer) = connection(port);
+        register.opened(group, slot, own, peer);
     }
 
     fn peers(left: &PeersLeft) -> Vec<(usize, Connection)> {
@@ -211,6 +222,23 @@ mod tests {
         open(&register, last, places as u32 - 1, 4);
         assert_eq!(peers(&left), [(left.places() - 1, connection(4))]);
         assert_eq!(left.peer(left.places()).or(left.peer(usize::MAX)), None);
+    }
+
+    #[test]
+    #[cfg_attr(miri, ignore = "maps a memory file")]
+    fn each_own_address_and_none_at_all_come_back() {
+        let (register, left) = both();
+        let (v4, v6) = (connection(1).1, connection(2).1);
+        let positions = (0..LocalEndpoint::POSITIONS).map(|at| LocalEndpoint::new(at, 80));
+        for local in positions.chain([80.into()]) {
+            for peer in [v4, v6] {
+                register.opened(5, 6, local, peer);
+                let place = 5 * places_of_group(CONNECTIONS) + 6;
+                assert_eq!(peers(&left), [(place, (local, peer))]);
+            }
+        }
+        register.opened(5, 6, 0.into(), v4);
+        assert_eq!(peers(&left), [], "no connection has port 0");
     }
 
     /// A dataplane that was broken into may leave any words: each is a peer or none, and there are as many as before.

@@ -71,13 +71,13 @@ pub struct Application {
 impl Application {
     fn hear(&mut self, event: Event<'_>, calls: &mut Calls<'_>) {
         let heard = match event {
-            Event::Knock { handle, peer, local_port, .. } => {
+            Event::Knock { handle, peer, local, .. } => {
                 if self.is_honest {
                     calls.accept(handle, Cookie(handle.to_bits())).expect("room for few calls");
                 }
-                Heard::Knock { handle, peer, local_port }
+                Heard::Knock { handle, peer, local_port: local.port() }
             }
-            Event::Connected { cookie, outcome } => {
+            Event::Connected { cookie, outcome, .. } => {
                 Heard::Connected { cookie: cookie.0, outcome: outcome.map(|(handle, _)| handle) }
             }
             Event::Recv { handle, data, .. } => {
@@ -86,8 +86,8 @@ impl Application {
                 }
                 Heard::Bytes { handle, data: data.to_vec() }
             }
-            Event::Datagram { peer, local_port, data } => {
-                Heard::Datagram { peer, local_port, data: data.to_vec() }
+            Event::Datagram { peer, local, data } => {
+                Heard::Datagram { peer, local_port: local.port(), data: data.to_vec() }
             }
             Event::Failed { error, .. } => Heard::Failed(error),
             Event::Dead { handle, .. } => Heard::Dead(handle),

@@ -125,9 +125,9 @@ fn hear(
 ) {
     let of = |cookie: Cookie| cookie.0 as usize;
     match event {
-        Event::Knock { handle, local_port, peer, .. } => {
+        Event::Knock { handle, local, peer, .. } => {
             calls.accept(handle, Cookie(connections.len() as u64)).expect("room for few calls");
-            let ports = (local_port, peer.port);
+            let ports = (local.port(), peer.port);
             connections.push(Connection {
                 ports,
                 handle: Some(handle),
@@ -135,7 +135,7 @@ fn hear(
                 received: 0,
             });
         }
-        Event::Connected { cookie, outcome } => {
+        Event::Connected { cookie, outcome, .. } => {
             let connection = &mut connections[of(cookie)];
             connection.handle = outcome.ok().map(|(handle, _)| handle);
             connection.is_over = outcome.is_err();
@@ -148,7 +148,7 @@ fn hear(
             let connection = &mut connections[of(cookie)];
             (connection.handle, connection.is_over) = (None, true);
         }
-        Event::Datagram { local_port, peer, .. } => datagrams.push((peer.port, local_port)),
+        Event::Datagram { local, peer, .. } => datagrams.push((peer.port, local.port())),
         Event::Sent { .. }
         | Event::Eof { .. }
         | Event::Again { .. }

@@ -154,7 +154,7 @@ impl<S> Pair<S> {
     /// An event of a datagram.
     pub fn datagram(&mut self, port: u16, peer: Endpoint, bytes: &[u8]) {
         let mbuf = self.filled(bytes);
-        self.events.push_datagram(port, peer, mbuf).expect("room");
+        self.events.push_datagram(port.into(), peer, mbuf).expect("room");
     }
 
     /// An event without bytes.

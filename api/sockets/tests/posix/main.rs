@@ -1,6 +1,7 @@
 //! The semantics of sockets, one a test, in virtual time: a server and a client, each with its sockets over a real elastic
 //! thread and stack, joined by the loopback driver.
 
+mod addresses;
 mod datagrams;
 mod epolls;
 mod options;

@@ -64,12 +64,14 @@ impl World {
         let (near, far) = pair(LoopbackConfig { macs, ..LoopbackConfig::default() });
         let mut ends = [Some(near), Some(far)];
         let mut configured_ports = Vec::new();
+        let mut own = [const { Vec::new() }; 2];
         let threads = [SERVER, CLIENT].map(|host| {
             let mut config = StackConfig::new(HOSTS[host], 24, macs[host]);
             config.policy.listen = vec![1..=u16::MAX - 1];
             config.time_wait = Duration::from_secs(1);
             config.receive_window_bytes = 64 << 10;
             change(&mut config);
+            own[host].extend(config.addresses.iter().map(|own| own.address));
             if are_ports_known {
                 let open = config.tcp_listen.iter().map(|port| (Transport::Tcp, *port));
                 configured_ports = open.collect();
@@ -86,8 +88,8 @@ impl World {
             let (ports, elastic) = (ForwardPorts::default(), ElasticConfig::default());
             ElasticThread::new(0, shared, nic, pool, ports, elastic, Instant::ZERO)
         });
-        let sockets = HOSTS.map(|host| {
-            let config = SocketsConfig::new(vec![host.into()]);
+        let sockets = own.map(|addresses| {
+            let config = SocketsConfig::new(addresses);
             Sockets::new(SocketsConfig {
                 receive_window_bytes: 64 << 10,
                 descriptors: 16,

@@ -97,7 +97,7 @@ impl Turn {
         self.push(
             EventRecord::Knock {
                 handle,
-                local_port: 7,
+                local: 7.into(),
                 peer,
                 window: domain::FirstWindow::new(window),
             },

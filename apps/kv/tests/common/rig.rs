@@ -71,7 +71,7 @@ impl Rig {
         self.event(
             EventRecord::Knock {
                 handle,
-                local_port: 11_211,
+                local: 11_211.into(),
                 peer,
                 window: domain::FirstWindow::new(window),
             },

@@ -50,7 +50,7 @@ impl Host {
         let handle = host.handle;
         let knock = EventRecord::Knock {
             handle,
-            local_port: 7,
+            local: 7.into(),
             peer,
             window: domain::FirstWindow::new(window),
         };

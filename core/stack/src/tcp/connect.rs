@@ -61,7 +61,7 @@ pub(crate) fn given_port(
 ) -> Option<(u16, u32)> {
     let (local, peer) = (Endpoint::new(local, port), Endpoint::new(remote, peer_port));
     let hash = shared.flow_hash(local, peer);
-    (port != 0 && !in_use(Shared::group_of(hash), hash, port)).then_some((port, hash))
+    (!in_use(Shared::group_of(hash), hash, port)).then_some((port, hash))
 }
 
 /// Sends the SYN of a connection; the outcome comes as an event.

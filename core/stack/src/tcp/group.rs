@@ -187,7 +187,7 @@ impl FlowGroup {
         self.table.insert(hash, slot);
         if let Some(register) = ctx.shared.register() {
             let Ends { local, remote } = ctx.ends(flow);
-            register.opened(self.index, slot, remote, local.port);
+            register.opened(self.index, slot, ctx.shared.config.name_of(local), remote);
         }
         Some(slot)
     }

@@ -9,8 +9,8 @@ use mem::Mbuf;
 use wire::{FlowKey, SeqNumber, TcpFlags, TcpOptions, TcpRepr, Timestamp};
 
 use super::congestion::initial_window;
-use super::conn::{Conn, Flags, State};
-use super::fields::Segment;
+use super::conn::{Conn, Flags, Place, State};
+use super::fields::{Ends, Segment};
 use super::group::FlowGroup;
 use super::handshake::{Due, HalfOpen, Handshake, RETRIES};
 use super::output::{ANSWER_INTERVAL, TIMESTAMP_BYTES, send_unowned};
@@ -336,8 +336,14 @@ pub(crate) fn establish(
     if conn.flags.has(Flags::KEEPALIVE) {
         output::note_pending(conn, place, ctx);
     }
-    let (window, handle) = (FirstWindow::new(conn.credit()), conn.handle(place));
-    let peer = ctx.ends(conn.flow).remote;
-    ctx.event(EventRecord::Knock { handle, local_port, peer, window });
+    let knock = knock(place, conn, ctx);
+    ctx.event(knock);
     Outcome::Opened(slot, mbuf)
+}
+
+/// The event of a connection that waits to be accepted.
+pub(crate) fn knock(place: Place, conn: &Conn, ctx: &Context<'_>) -> EventRecord {
+    let Ends { local, remote: peer } = ctx.ends(conn.flow);
+    let (local, window) = (ctx.shared.config.name_of(local), FirstWindow::new(conn.credit()));
+    EventRecord::Knock { handle: conn.handle(place), local, peer, window }
 }

@@ -4,7 +4,7 @@ use domain::{ConnectError, DeadReason, EventRecord};
 use mem::Mbuf;
 use wire::TcpFlags;
 
-use super::conn::{Cold, Conn, Flags, State};
+use super::conn::{Cold, Conn, Flags, Place, State};
 use super::fields::Segment;
 use super::group::FlowGroup;
 use super::half_open::Outcome;
@@ -92,8 +92,14 @@ fn syn_sent(group: &mut FlowGroup, slot: u32, segment: &Segment, ctx: &mut Conte
     ack::process(place, conn, cold, &plain, ctx);
     conn.snd_wscale = scale;
     conn.flags.set(Flags::ACCEPTED);
+    report_connected(place, conn, ctx);
+}
+
+/// Reports that a connection which this end opened is open.
+fn report_connected(place: Place, conn: &Conn, ctx: &mut Context<'_>) {
+    let local = ctx.shared.config.name_of(ctx.ends(conn.flow).local);
     let (cookie, window, handle) = (conn.cookie, conn.credit(), conn.handle(place));
-    ctx.event(EventRecord::Connected { cookie, handle, window });
+    ctx.event(EventRecord::Connected { cookie, local, handle, window });
 }
 
 /// Takes over what the answer to our SYN, or one that crossed it, announces.
@@ -161,8 +167,7 @@ fn syn_received(
     conn.snd_wnd = u32::from(plain.window) << if is_syn_ack { 0 } else { conn.snd_wscale };
     conn.snd_wl1 = plain.seq;
     conn.snd_edge = conn.snd_nxt + conn.cwnd.min(conn.snd_wnd);
-    let (cookie, window, handle) = (conn.cookie, conn.credit(), conn.handle(place));
-    ctx.event(EventRecord::Connected { cookie, handle, window });
+    report_connected(place, conn, ctx);
     if is_syn_ack {
         ctx.pool.free(mbuf);
         let scale = core::mem::take(&mut conn.snd_wscale);

@@ -418,8 +418,8 @@ fn datagrams_out() {
         let (a, b) = bytes.split_at(len / 3);
         world.call(|calls| calls.udp_sendv(UDP_PORT, to, &[a, b]).expect("room"));
         let out = world.frames_out();
-        let [Out::Udp { src_port: UDP_PORT, dst, data }] = &out[..] else { panic!("{out:?}") };
-        assert_eq!((*dst, data), (to, &bytes));
+        let [Out::Udp { src, dst, data }] = &out[..] else { panic!("{out:?}") };
+        assert_eq!((*src, *dst, data), (Endpoint::new(STACK_IP, UDP_PORT), to, &bytes));
     }
     assert_eq!(world.told(), []);
 }

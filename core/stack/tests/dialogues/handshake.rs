@@ -446,7 +446,7 @@ fn a_port_of_ones_own_choice_leads_to_a_peer_once() {
     let [near_by, other] = [9000, 9001].map(|port| Endpoint::new(PEER_IP, port));
     world.call(|calls| {
         for (cookie, port, peer) in
-            [(1, 80, near_by), (2, 80, near_by), (3, 0, near_by), (4, 80, other), (5, 81, near_by)]
+            [(1, 80, near_by), (2, 80, near_by), (4, 80, other), (5, 81, near_by)]
         {
             calls.connect_from(Cookie(cookie), port, peer).expect("room");
         }
@@ -454,8 +454,7 @@ fn a_port_of_ones_own_choice_leads_to_a_peer_once() {
     let ends: Vec<_> = world.segments().iter().map(|syn| (syn.src.port, syn.dst)).collect();
     assert_eq!(ends, [(80, near_by), (80, other), (81, near_by)]);
     let error = ConnectError::NoPort;
-    let failed = [2, 3].map(|cookie| Told::ConnectFailed { cookie, error });
-    assert_eq!(world.told(), failed);
+    assert_eq!(world.told(), [Told::ConnectFailed { cookie: 2, error }]);
     // One that was accepted leads there too.
     let peer = Peer::establish(&mut world, 5, Open::default());
     world.call(|calls| calls.connect_from(Cookie(6), PORT, peer.here).expect("room"));

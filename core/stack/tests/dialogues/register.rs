@@ -3,19 +3,19 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use domain::Cookie;
+use domain::{Cookie, LocalEndpoint};
 use stack::{Ended, PeerRegister};
-use wire::Endpoint;
+use wire::{Endpoint, Prefix};
 
-use crate::support::{Open, PEER_IP, PORT, Peer, World, config, ms};
+use crate::support::{MORE_IPS, Open, PEER_IP, PORT, PREFIX_BITS, Peer, World, config, ms};
 
 /// Places and who is there. Each is taken when nobody is, and left by who is there.
 #[derive(Debug, Default)]
-struct Book(Mutex<BTreeMap<(u16, u32), (Endpoint, u16)>>);
+struct Book(Mutex<BTreeMap<(u16, u32), (Endpoint, LocalEndpoint)>>);
 
 impl PeerRegister for Book {
-    fn opened(&self, group: u16, slot: u32, remote: Endpoint, local_port: u16) {
-        let before = self.0.lock().expect("no panic").insert((group, slot), (remote, local_port));
+    fn opened(&self, group: u16, slot: u32, local: LocalEndpoint, remote: Endpoint) {
+        let before = self.0.lock().expect("no panic").insert((group, slot), (remote, local));
         assert_eq!(before, None, "two connections in one place");
     }
 
@@ -30,7 +30,7 @@ impl Book {
     fn ports(&self) -> Vec<(u16, u16)> {
         let ends = self.0.lock().expect("no panic");
         let mut ports: Vec<_> =
-            ends.values().map(|(remote, local)| (remote.port, *local)).collect();
+            ends.values().map(|(remote, local)| (remote.port, local.port())).collect();
         ports.sort_unstable();
         ports
     }
@@ -77,6 +77,30 @@ fn a_connection_stands_there_as_long_as_it_lives() {
     world.told();
     Peer::establish(&mut world, 5, Open::default());
     assert_eq!(book.ports(), [(5, PORT)]);
+    world.frames_out();
+}
+
+/// A connection's own address, too: the peer obeys a reset from there alone.
+#[test]
+fn own_addresses_are_written_down() {
+    let book = Arc::new(Book::default());
+    let mut config = config();
+    config.addresses.push(Prefix::new(MORE_IPS[0], PREFIX_BITS));
+    let mut world = World::registered(config, book.clone());
+    let mut second = Peer::new(2, Open::default());
+    second.there.addr = MORE_IPS[0];
+    Peer::establish(&mut world, 1, Open::default());
+    world.hear(&second.syn());
+    second.irs = world.segments()[0].seq;
+    world.hear(&second.seg(1, 1));
+    let remote = Endpoint::new(PEER_IP, 9_000);
+    let from = LocalEndpoint::new(1, 81);
+    world.call(|calls| calls.connect_from(Cookie(7), from, remote).expect("room"));
+    let ends = book.0.lock().expect("no panic").clone().into_values();
+    let mut locals: Vec<_> = ends.map(|(remote, local)| (remote.port, local)).collect();
+    locals.sort_unstable_by_key(|(remote, _)| *remote);
+    let [first, second] = [0, 1].map(|position| LocalEndpoint::new(position, PORT));
+    assert_eq!(locals, [(1, first), (2, second), (9_000, from)]);
     world.frames_out();
 }
 

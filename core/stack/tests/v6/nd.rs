@@ -279,8 +279,8 @@ fn datagrams_both_ways() {
         let bytes = pattern(0, len);
         world.call(|calls| calls.udp_sendv(UDP_PORT, peer, &[&bytes]).expect("room"));
         let out = world.frames_out();
-        let [Out::Udp { src_port: UDP_PORT, dst, data }] = &out[..] else { panic!("{out:?}") };
-        assert_eq!((*dst, data), (peer, &bytes));
+        let [Out::Udp { src, dst, data }] = &out[..] else { panic!("{out:?}") };
+        assert_eq!((src.port, *dst, data), (UDP_PORT, peer, &bytes));
     }
     // Without a checksum nothing would say that it is for us (RFC 8200 §8.1).
     let mut frame = udp_frame(peer, UDP_PORT, b"data");

@@ -87,7 +87,7 @@ impl Service for Client {
         }
         for event in events.iter() {
             match event {
-                Event::Connected { cookie, outcome } => {
+                Event::Connected { cookie, outcome, .. } => {
                     let (handle, window) = outcome.expect("it listens");
                     let line = &mut self.lines[cookie.0 as usize];
                     line.unsent = message(cookie.0 as usize, 0);

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! farewell                                    peer, established
-//! SYN, from the dead dataplane's port  -->    (RFC 5961 §4.2: no reason to end)
+//! SYN, from the dead dataplane's end   -->    (RFC 5961 §4.2: no reason to end)
 //!                                      <--    challenge ACK
 //! RST, its number that acknowledgment  -->    "connection reset" (RFC 9293 §3.10.7.3)
 //! SYN, once more, after a time-out     -->
@@ -151,9 +151,9 @@ impl<'a> HalfOpen<'a> {
         let places = self.search.left.places();
         let stop_at = places.min(self.next + PLACES_IN_CYCLE);
         while self.next < stop_at && self.under_way < UNDER_WAY_MAX {
-            if let Some((peer, own_port)) = self.search.left.peer(self.next) {
+            if let Some((own, peer)) = self.search.left.peer(self.next) {
                 let cookie = Cookie(self.next as u64);
-                if calls.connect_from(cookie, own_port, peer).is_err() {
+                if calls.connect_from(cookie, own, peer).is_err() {
                     break;
                 }
                 self.under_way += 1;
@@ -227,7 +227,7 @@ impl Service for HalfOpen<'_> {
 
 #[cfg(test)]
 mod tests {
-    use domain::{CallArray, CallRecord, EventArray, EventRecord, Handle};
+    use domain::{CallArray, CallRecord, EventArray, EventRecord, Handle, LocalEndpoint};
     use mem::{Pool, Region};
     use runtime::Register;
 
@@ -279,7 +279,9 @@ mod tests {
             for _ in 0..count {
                 let cookie = Cookie(0);
                 let event = match outcome {
-                    Ok(handle) => EventRecord::Connected { cookie, handle, window: 9 },
+                    Ok(handle) => {
+                        EventRecord::Connected { cookie, local: 7.into(), handle, window: 9 }
+                    }
                     Err(error) => EventRecord::ConnectFailed { cookie, error },
                 };
                 self.events.push(event).expect("there is room");
@@ -297,14 +299,20 @@ mod tests {
         let register = Register::join(copy, CONNECTIONS).expect("joined");
         for peer in 0..peers {
             let remote = "10.0.0.9:7".parse().expect("an endpoint");
-            register.opened(peer % 128, u32::from(peer / 128), remote, peer + 1);
+            let own = LocalEndpoint::new(usize::from(peer) % 3, peer + 1);
+            register.opened(peer % 128, u32::from(peer / 128), own, remote);
         }
         Register::left(kept, CONNECTIONS).expect("joined")
     }
 
+    /// The own ports of what is asked for; the own address goes by the port.
     fn ports(asked: &[CallRecord]) -> Vec<u16> {
         let port = |call: &CallRecord| match *call {
-            CallRecord::Connect { local_port: Some(port), .. } => port,
+            CallRecord::Connect { local, .. } => {
+                let position = usize::from(local.port() - 1) % 3;
+                assert_eq!(local.position(), Some(position), "from the address of the connection");
+                local.port()
+            }
             ref other => panic!("{other:?}"),
         };
         let mut ports: Vec<_> = asked.iter().map(port).collect();

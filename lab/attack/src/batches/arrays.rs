@@ -71,7 +71,7 @@ fn fill(events: &mut EventArray, pool: &mut Pool, random: &mut impl Rng) {
             let _ = mbuf.append(b"request");
             let pushed = match random.random_bool(0.8) {
                 true => events.push_recv(handle, cookie, mbuf, 0, window),
-                false => events.push_datagram(9, peer, mbuf),
+                false => events.push_datagram(9.into(), peer, mbuf),
             };
             if let Err(mbuf) = pushed {
                 pool.free(mbuf);
@@ -81,7 +81,8 @@ fn fill(events: &mut EventArray, pool: &mut Pool, random: &mut impl Rng) {
         let reason = DeadReason::Reset;
         let record = match random.random_range(0..5) {
             0 => {
-                EventRecord::Knock { handle, local_port: 7, peer, window: FirstWindow::new(window) }
+                let window = FirstWindow::new(window);
+                EventRecord::Knock { handle, local: 7.into(), peer, window }
             }
             1 => EventRecord::Sent { handle, cookie, bytes: 1, window },
             2 => EventRecord::Eof { handle, cookie },

@@ -172,7 +172,7 @@ impl Honest {
 
     fn event(&mut self, now: Instant, event: Event<'_>, calls: &mut Calls<'_>) {
         let (cookie, handle) = match event {
-            Event::Connected { cookie, outcome } => {
+            Event::Connected { cookie, outcome, .. } => {
                 let line = &mut self.lines[cookie.0 as usize];
                 (line.answered, line.got) = (0, 0);
                 line.state = match outcome {

@@ -104,7 +104,9 @@ impl LoadService {
     fn on_event(&mut self, now: Instant, event: Event<'_>, calls: &mut Calls<'_>) {
         let now_ns = now.as_nanos();
         match event {
-            Event::Connected { cookie, outcome } => self.on_connected(now, cookie, outcome, calls),
+            Event::Connected { cookie, outcome, .. } => {
+                self.on_connected(now, cookie, outcome, calls)
+            }
             Event::Recv { handle, cookie, data, window, .. } => {
                 let Some(number) = self.lines.find_open(cookie) else { return };
                 self.lines.on_window(number, window);
@@ -462,6 +464,9 @@ fn describe(error: ConnectError) -> (&'static str, &'static str) {
         }
         ConnectError::NoMemory => {
             ("the table of connections is full", "raise the dataplane's limit of connections")
+        }
+        ConnectError::BadAddress => {
+            ("the dataplane does not have the local address", "name one of `network.address`")
         }
         ConnectError::Forbidden => {
             ("the operator's policy forbids it", "allow that address and port in `[policy]`")

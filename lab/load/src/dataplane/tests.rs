@@ -155,7 +155,8 @@ impl Host {
                             let half_closed = false;
                             let open = Open { cookie, unacked, unreturned, input, half_closed };
                             self.open.insert(handle, open);
-                            EventRecord::Connected { cookie, handle, window: self.window }
+                            let (local, window) = (1.into(), self.window);
+                            EventRecord::Connected { cookie, local, handle, window }
                         }
                     };
                     self.coming.push_back((self.now_ns + HOP_NS, Coming::Event(event)));
@@ -441,10 +442,10 @@ fn a_failed_call_ends_the_connection_since_its_stream_is_unknown() {
     let peer = target();
     let stranger = Handle::new(9, 9, 9);
     let window = domain::FirstWindow::new(1);
-    let knock = EventRecord::Knock { handle: stranger, local_port: 1, peer, window };
+    let knock = EventRecord::Knock { handle: stranger, local: 1.into(), peer, window };
     host.coming.push_front((host.now_ns, Coming::Event(knock)));
     let cookie = Cookie(1 | 77 << 32);
-    let old = EventRecord::Connected { cookie, handle: stranger, window: 1 };
+    let old = EventRecord::Connected { cookie, local: 1.into(), handle: stranger, window: 1 };
     host.coming.push_front((host.now_ns, Coming::Event(old)));
     while !run.is_over() {
         host.cycle(&mut services[0]);

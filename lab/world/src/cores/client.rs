@@ -393,7 +393,7 @@ impl Client {
                 self.send(index, calls);
             }
             Event::Sent { .. } => {}
-            Event::Connected { cookie, outcome: Ok((handle, _)) }
+            Event::Connected { cookie, outcome: Ok((handle, _)), .. }
                 if (cookie.0 as usize) < self.connections.len() =>
             {
                 self.connections[cookie.0 as usize].handle = Some(handle);

@@ -189,7 +189,9 @@ impl<I: Iterator<Item = Box<dyn Script>>> Client<I> {
 
     fn event(&mut self, now: Instant, event: Event<'_>) {
         match event {
-            Event::Connected { cookie, outcome } => self.connected(now, cookie.0 as usize, outcome),
+            Event::Connected { cookie, outcome, .. } => {
+                self.connected(now, cookie.0 as usize, outcome)
+            }
             Event::Recv { handle, cookie, data, window, .. } => {
                 self.received(now, cookie.0 as usize, (handle, data, window));
             }

@@ -143,7 +143,7 @@ impl<S: Service> Watched<S> {
             // It knocks again where the service had no room to answer and asked for that.
             Event::Knock { handle, .. } if self.knocked(handle) => Ok(()),
             Event::Knock { handle, .. } => self.begin(handle, None),
-            Event::Connected { outcome: Ok((handle, _)), cookie } => {
+            Event::Connected { outcome: Ok((handle, _)), cookie, .. } => {
                 self.begin(handle, Some(cookie))
             }
             Event::Connected { .. } => Ok(()),
@@ -195,7 +195,7 @@ pub(crate) fn connection(event: &Event<'_>) -> Option<Handle> {
 fn fingerprint(event: &Event<'_>) -> u64 {
     match *event {
         Event::Knock { handle, .. } => handle.to_bits() ^ 1,
-        Event::Connected { cookie, outcome } => cookie.0 ^ (outcome.is_ok() as u64) << 60 ^ 2,
+        Event::Connected { cookie, outcome, .. } => cookie.0 ^ (outcome.is_ok() as u64) << 60 ^ 2,
         Event::Recv { handle, data, acked, window, .. } => {
             let told = (acked as u64) << 24 ^ (window as u64) << 32;
             handle.to_bits() ^ (data.len() as u64) << 8 ^ told ^ 3
@@ -276,8 +276,12 @@ mod tests {
     fn a_connection_that_two_cores_have_is_a_failure() {
         let handle = Handle::new(0, 1, 0);
         let peer = Endpoint::new(Ipv4Addr::new(10, 9, 0, 2), 9);
-        let knock =
-            EventRecord::Knock { handle, local_port: 7, peer, window: domain::FirstWindow::new(0) };
+        let knock = EventRecord::Knock {
+            handle,
+            local: 7.into(),
+            peer,
+            window: domain::FirstWindow::new(0),
+        };
         let again = EventRecord::Again { handle, cookie: Cookie(1), window: 0 };
         for ends_first in [true, false] {
             let network = Network::new(1, Faults::none());

@@ -108,7 +108,7 @@ impl Caller {
                 self.failures += !right as u64;
             }
             Event::Sent { .. } => {}
-            Event::Connected { cookie, outcome: Ok((handle, _)) } => {
+            Event::Connected { cookie, outcome: Ok((handle, _)), .. } => {
                 match self.handles.get_mut(cookie.0 as usize) {
                     Some(place) => *place = Some(handle),
                     None => self.failures += 1,

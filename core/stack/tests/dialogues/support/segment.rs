@@ -193,7 +193,7 @@ pub enum Out {
     Arp { to: MacAddr, arp: ArpRepr },
     Icmp { dst: Address, repr: IcmpRepr, data: Vec<u8> },
     Icmpv6 { to: MacAddr, dst: Address, repr: Icmpv6Repr, data: Vec<u8> },
-    Udp { src_port: u16, dst: Endpoint, data: Vec<u8> },
+    Udp { src: Endpoint, dst: Endpoint, data: Vec<u8> },
 }
 
 /// Takes a frame of the stack apart. Whatever no honest stack sends is a panic.
@@ -218,8 +218,9 @@ pub fn decode(frame: &[u8], mtu: usize) -> Out {
         Protocol::UDP => {
             let udp = UdpView::parse(payload).expect("a datagram");
             assert!(udp.checksum() != 0 && udp.verify_checksum(src, dst), "UDP checksum");
-            let dst = Endpoint::new(dst, udp.dst_port());
-            Out::Udp { src_port: udp.src_port(), dst, data: udp.payload().to_vec() }
+            let (src, dst) =
+                (Endpoint::new(src, udp.src_port()), Endpoint::new(dst, udp.dst_port()));
+            Out::Udp { src, dst, data: udp.payload().to_vec() }
         }
         Protocol::ICMP => {
             let icmp = IcmpView::parse(payload).expect("an ICMP message");

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use clock::{Duration, Instant};
 use domain::{
     CallArray, CallError, CallKind, Calls, ConnectError, ConnectionInfo, Cookie, DeadReason, Event,
-    EventArray, Handle, Held,
+    EventArray, Handle, Held, LocalEndpoint,
 };
 use mem::{Mbuf, PartialChecksum, Pool, Region, TxFrame};
 use stack::neighbors::Neighbor;
@@ -95,6 +95,8 @@ pub struct World {
     pub nic_holds: bool,
     /// Every connection that was told of, oldest first.
     pub handles: Vec<Handle>,
+    /// The own end of the last connection that opened, or of the last datagram.
+    pub local: LocalEndpoint,
     in_nic: Vec<TxFrame>,
     /// What neighbours have said of themselves since the NIC last took frames.
     claimed: Vec<(Address, MacAddr)>,
@@ -174,6 +176,7 @@ impl World {
             nic_takes: true,
             nic_holds: false,
             handles: Vec::new(),
+            local: LocalEndpoint::UNSPECIFIED,
             in_nic: Vec::new(),
             claimed: Vec::new(),
             events: EventArray::new(MAX_EVENTS),
@@ -391,8 +394,9 @@ impl World {
         let mut calls = Calls::new(&mut self.calls, &mut self.pool);
         for event in view.iter() {
             let told = match event {
-                Event::Knock { handle, peer, window, local_port } => {
-                    assert!([PORT, OTHER_PORT].contains(&local_port));
+                Event::Knock { handle, peer, window, local } => {
+                    assert!([PORT, OTHER_PORT].contains(&local.port()));
+                    self.local = local;
                     self.handles.push(handle);
                     if self.auto_accept {
                         let cookie = Cookie(peer.port as u64);
@@ -400,11 +404,12 @@ impl World {
                     }
                     Told::Knock { peer, window }
                 }
-                Event::Connected { cookie, outcome: Ok((handle, window)) } => {
+                Event::Connected { cookie, local, outcome: Ok((handle, window)) } => {
+                    self.local = local;
                     self.handles.push(handle);
                     Told::Connected { cookie: cookie.0, window }
                 }
-                Event::Connected { cookie, outcome: Err(error) } => {
+                Event::Connected { cookie, outcome: Err(error), .. } => {
                     Told::ConnectFailed { cookie: cookie.0, error }
                 }
                 Event::Recv { handle, cookie, data, acked, window } => {
@@ -424,8 +429,9 @@ impl World {
                 Event::Eof { cookie, .. } => Told::Eof { cookie: cookie.0 },
                 Event::Again { cookie, window, .. } => Told::Again { cookie: cookie.0, window },
                 Event::Dead { cookie, reason, .. } => Told::Dead { cookie: cookie.0, reason },
-                Event::Datagram { local_port, peer, data } => {
-                    Told::Datagram { port: local_port, peer, data: data.to_vec() }
+                Event::Datagram { local, peer, data } => {
+                    self.local = local;
+                    Told::Datagram { port: local.port(), peer, data: data.to_vec() }
                 }
                 Event::Listening { cookie } => Told::Listening { cookie: cookie.0 },
                 Event::Info { cookie, info, .. } => {

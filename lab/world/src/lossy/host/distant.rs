@@ -95,10 +95,9 @@ impl Distant {
                 staged.iter().map(|(mbuf, _)| mbuf.bytes()).collect()
             };
             let issued = match *record {
-                CallRecord::Connect { cookie, peer, local_port } => match local_port {
-                    None => calls.connect(cookie, peer),
-                    Some(port) => calls.connect_from(cookie, port, peer),
-                },
+                CallRecord::Connect { cookie, local, peer } => {
+                    calls.connect_from(cookie, local, peer)
+                }
                 CallRecord::Accept { handle, cookie } => calls.accept(handle, cookie),
                 CallRecord::RecvDone { handle, bytes } => calls.recv_done(handle, bytes as usize),
                 CallRecord::Shutdown { handle } => calls.shutdown(handle),
@@ -117,8 +116,8 @@ impl Distant {
                 CallRecord::Inform { handle } => calls.inform(handle),
                 CallRecord::Sendv { handle, staged } => calls.sendv(handle, &pieces(staged)),
                 CallRecord::SendvPlaced { .. } => unreachable!("this array stages what it sends"),
-                CallRecord::UdpSendv { local_port, peer, staged } => {
-                    calls.udp_sendv(local_port, peer, &pieces(staged))
+                CallRecord::UdpSendv { local, peer, staged } => {
+                    calls.udp_sendv(local, peer, &pieces(staged))
                 }
             };
             assert!(issued.is_ok(), "there is not the room that was promised: {record:?}");
