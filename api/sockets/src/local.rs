@@ -16,3 +16,19 @@ pub(crate) fn overlap(one: Address, other: Address) -> bool {
     let is_wide = is_unspecified(one) || is_unspecified(other);
     one == other || is_wide && one.is_ipv4() == other.is_ipv4()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unspecified_address_overlaps_all_of_its_version() {
+        let [v4, v6] = [true, false].map(unspecified);
+        let [one, other, six]: [Address; 3] =
+            ["10.0.0.1", "10.0.0.2", "2001:db8::1"].map(|text| text.parse().expect("an address"));
+        let pairs = [(one, one), (v4, one), (one, v4), (v4, v4), (six, v6)];
+        assert!(pairs.iter().all(|(one, other)| overlap(*one, *other)));
+        let pairs = [(one, other), (v4, six), (v6, one), (v4, v6), (v6, v4)];
+        assert!(!pairs.iter().any(|(one, other)| overlap(*one, *other)));
+    }
+}

@@ -180,4 +180,9 @@ fn a_datagram_goes_to_the_socket_of_its_address_and_leaves_from_there() {
         assert_eq!(counts, servers.map(|socket| Ok(if socket == server { 3 } else { 0 })));
         world.sockets[SERVER].receive(server, &mut buffer, 0).expect("it came");
     }
+    // Nor does one take what comes for another that is gone.
+    world.sockets[SERVER].close(servers[1]).expect("open");
+    world.sockets[CLIENT].send(client, b"ask", 0, Some(ends[1])).expect("room");
+    world.pass(MS);
+    assert_eq!(world.sockets[SERVER].readable_bytes(servers[0]), Ok(0));
 }
