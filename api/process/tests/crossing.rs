@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use clock::{Duration, Instant};
 use domain::{CallKind, CallRecord, Calls, ConnectError, Cookie, DeadReason, Event, EventRecord};
-use domain::{Events, Handle, Service};
+use domain::{Events, Handle, LocalEndpoint, Service};
 use process::{Placement, Waiting};
 use support::{Pair, payload};
 use wire::{Endpoint, Ipv4Addr};
@@ -38,10 +38,9 @@ impl Service for Echo {
                 }
                 Event::Eof { handle, .. } => calls.close(handle).expect("room"),
                 Event::Again { handle, .. } => calls.again(handle),
-                Event::Connected { cookie, .. } => {
-                    calls
-                        .connect(cookie, Endpoint::new(Ipv4Addr::new(10, 1, 2, 3), 99))
-                        .expect("room");
+                Event::Connected { cookie, local, .. } => {
+                    let peer = Endpoint::new(Ipv4Addr::new(10, 1, 2, 3), 99);
+                    calls.connect_from(cookie, local.with_port(0), peer).expect("room");
                 }
                 Event::Failed { handle, .. } => calls.abort(handle).expect("room"),
                 Event::Sent { .. }
@@ -63,11 +62,16 @@ fn all_kinds<S>(pair: &mut Pair<S>) {
     let events = [
         EventRecord::Knock {
             handle,
-            local: domain::LocalEndpoint::new(3, 65_000),
+            local: LocalEndpoint::new(3, 65_000),
             peer,
             window: domain::FirstWindow::new(1),
         },
-        EventRecord::Connected { cookie, local: 7.into(), handle, window: u32::MAX },
+        EventRecord::Connected {
+            cookie,
+            local: LocalEndpoint::new(1, 7),
+            handle,
+            window: u32::MAX,
+        },
         EventRecord::ConnectFailed { cookie, error: ConnectError::NoPort },
         EventRecord::Sent { handle, cookie, bytes: 3, window: 4 },
         EventRecord::Eof { handle, cookie },
@@ -84,7 +88,7 @@ fn all_kinds<S>(pair: &mut Pair<S>) {
         pair.events.push(event).expect("room");
     }
     pair.receive(handle, cookie, b"hello");
-    pair.datagram(53, peer, &payload(1_400));
+    pair.datagram(LocalEndpoint::new(2, 53), peer, &payload(1_400));
 }
 
 #[test]

@@ -8,7 +8,7 @@ use std::thread::JoinHandle;
 
 use clock::{Clock, Instant, MonotonicClock};
 use domain::{CallArray, CallRecord, Calls, Cookie, EventArray, EventRecord, Events, Handle};
-use domain::{Service, Staged};
+use domain::{LocalEndpoint, Service, Staged};
 use mem::{HugePages, Mbuf, Pool, Region, Want};
 use process::{Application, Far, Geometry, Hello, Host, Near, Waiting};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -152,9 +152,9 @@ impl<S> Pair<S> {
     }
 
     /// An event of a datagram.
-    pub fn datagram(&mut self, port: u16, peer: Endpoint, bytes: &[u8]) {
+    pub fn datagram(&mut self, local: impl Into<LocalEndpoint>, peer: Endpoint, bytes: &[u8]) {
         let mbuf = self.filled(bytes);
-        self.events.push_datagram(port.into(), peer, mbuf).expect("room");
+        self.events.push_datagram(local.into(), peer, mbuf).expect("room");
     }
 
     /// An event without bytes.

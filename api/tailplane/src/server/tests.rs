@@ -46,6 +46,10 @@ impl Protocol for Numbering {
         Flow::Continue
     }
 
+    fn datagram(&mut self, _: Instant, data: &[u8], reply: &mut dyn FnMut(&[u8])) {
+        reply(&numbered(0, data));
+    }
+
     fn closed(&mut self, _: u64) {
         self.closed += 1;
     }
@@ -283,6 +287,25 @@ fn any_core_serves_a_connection_and_its_home_ends_it() {
     let counted = |of: ServerStats| (of.accepted, of.ended, of.rejected, of.out_of_turn);
     assert_eq!(stats.map(counted), [(2, 1, 0, 0), (0, 0, 0, 0)]);
     assert_eq!(pool.available(), 64);
+}
+
+/// RFC 1122 §4.1.3.5.
+#[test]
+fn a_datagram_is_answered_from_the_address_to_which_it_came() {
+    let (mut pool, [mut server, _]) = (pool(64), servers(100));
+    let (mut events, mut calls) = (EventArray::new(1), CallArray::new(4, 1_448));
+    let local = domain::LocalEndpoint::new(2, 53);
+    let peer = Endpoint::new(Ipv4Addr::new(10, 0, 0, 2), 9);
+    let mut mbuf = pool.alloc().expect("a chunk");
+    mbuf.append(&[5, 5]).expect("it fits");
+    events.push_datagram(local, peer, mbuf).expect("room");
+    server.on_batch(Instant::ZERO, events.view(&()), &mut Calls::new(&mut calls, &mut pool));
+    let (records, payloads) = calls.take();
+    let staged = domain::Staged { first: 0, count: 1 };
+    assert_eq!(records, [CallRecord::UdpSendv { local, peer, staged }]);
+    assert_eq!(payloads[0].0.bytes(), [5, 6]);
+    let received = events.drain().map(|(_, mbuf)| mbuf);
+    received.chain(payloads.into_iter().map(|(mbuf, _)| mbuf)).for_each(|mbuf| pool.free(mbuf));
 }
 
 #[test]
