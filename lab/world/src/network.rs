@@ -293,7 +293,8 @@ impl Network {
         self.ports[port].queues[queue].len()
     }
 
-    pub(crate) fn take(&mut self, port: usize, queue: usize) -> Option<Vec<u8>> {
+    /// Takes the frame that has waited longest in a queue.
+    pub fn take(&mut self, port: usize, queue: usize) -> Option<Vec<u8>> {
         self.ports[port].queues[queue].pop_front()
     }
 
