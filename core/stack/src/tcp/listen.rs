@@ -68,7 +68,7 @@ fn cookie_of(group: &FlowGroup, segment: &Segment, ctx: &Context<'_>) -> Option<
     .then_some(handshake)
 }
 
-/// Answers a SYN, or resets what is none. `before`: the last number that an earlier connection between the same ends used;
+/// Answers a SYN, and resets or drops what is none. `before`: the last number that an earlier connection between the same ends used;
 /// a new one begins beyond it (RFC 9293 §3.6.1).
 #[cold]
 pub(crate) fn open(
@@ -81,9 +81,13 @@ pub(crate) fn open(
     let (peer, port) = (ends.remote, ends.local.port);
     let opens = segment.flags.contains(TcpFlags::SYN)
         && !segment.flags.intersects(TcpFlags::ACK.union(TcpFlags::FIN));
-    let Some(most) = ctx.shared.unaccepted_most(port).filter(|_| opens && !ctx.census.leaving)
-    else {
-        return send_reset(segment, ctx);
+    let open_port = ctx.shared.unaccepted_most(port).filter(|_| !ctx.census.leaving);
+    let Some(most) = open_port.filter(|_| opens) else {
+        // An open port drops what neither opens nor acknowledges (RFC 9293 §3.10.7.2).
+        if open_port.is_none() || segment.flags.contains(TcpFlags::ACK) {
+            send_reset(segment, ctx);
+        }
+        return;
     };
     // Before there is a connection: one that the policy denies has no handle that could be guessed.
     if !ctx.shared.access.permits(Direction::In, Transport::Tcp, peer, port, ctx.now) {

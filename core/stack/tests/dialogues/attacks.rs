@@ -159,6 +159,19 @@ fn data_with_an_ack_out_of_range_is_not_taken() {
     world.received(0, 10);
 }
 
+/// RFC 9293 §3.10.7.2: a listener resets what acknowledges something, and drops the rest.
+#[test]
+fn an_open_port_drops_what_neither_opens_nor_acknowledges() {
+    let mut world = World::new();
+    let peer = Peer::new(5_000, Open::default());
+    for flags in ["", "F", "P", "U", "SF"] {
+        world.hear(&peer.seg(0, 0).flags(flags).len(10));
+        world.silent();
+    }
+    world.hear(&peer.seg(0, 7));
+    world.expect(&peer, &["R 7"]);
+}
+
 #[test]
 fn a_segment_without_ack_is_not_taken() {
     let mut world = World::new();
