@@ -47,7 +47,7 @@ lap() { echo "test: after $(($(date +%s) - began)) s: $1"; }
 measuring=(suite hostile_kv measured)
 # Those of the first kind serve clients in labs, those of the second wait for processes, in other places: both at once.
 serving=(e2e)
-waiting=(control daemon endpoint load sdp_bench tunnel)
+waiting=(control daemon endpoint linux load sdp_bench tunnel)
 # Most tests wait: for threads, sockets, processes. Those of these crates (but `two_cores`, on real threads), the examples
 # in the documentation, lint and specification compute alone, and do so in the time that the others leave: class idle
 # delays no other. They are a session of their own, since the kernel shares a processor between sessions first
