@@ -2,9 +2,11 @@
 //! thread and stack, joined by the loopback driver.
 
 mod addresses;
+mod call_script;
 mod datagrams;
 mod epolls;
 mod options;
 mod ports;
+mod properties;
 mod streams;
 mod support;

@@ -42,6 +42,7 @@ mod properties;
 mod receive;
 mod register;
 mod sack;
+mod segment_script;
 mod send;
 mod spurious;
 mod support;

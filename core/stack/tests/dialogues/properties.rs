@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use crate::chaos::{Step, run};
-use crate::fragment_map;
+use crate::{fragment_map, segment_script};
 
 fn step() -> impl Strategy<Value = Step> {
     prop_oneof![
@@ -59,6 +59,11 @@ proptest! {
     #[test]
     fn fragments_make_what_a_map_of_bytes_makes(script in prop::collection::vec(any::<u8>(), 0..1_200)) {
         fragment_map::run(&script);
+    }
+
+    #[test]
+    fn segments_near_a_connection_keep_its_promises(script in prop::collection::vec(any::<u8>(), 0..1_200)) {
+        segment_script::run(&script);
     }
 
     #[test]

@@ -52,6 +52,8 @@ mod receive;
 mod register;
 #[path = "../dialogues/sack.rs"]
 mod sack;
+#[path = "../dialogues/segment_script.rs"]
+mod segment_script;
 #[path = "../dialogues/send.rs"]
 mod send;
 #[path = "../dialogues/spurious.rs"]
