@@ -51,7 +51,7 @@ impl Flow {
             timestamp: (options & 8 != 0).then_some(1_000),
             sack: options & 16 != 0,
             ecn: options & 64 != 0,
-            ..Open::default()
+            window: if options & 128 == 0 { 65_535 } else { 500 },
         };
         let (peer, syn_ack) = Peer::knock(world, 2_000 + number, open);
         world.hear(&peer.seg(1, 1));
