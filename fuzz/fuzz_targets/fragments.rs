@@ -13,5 +13,7 @@ mod support;
 const WANDERS: bool = false;
 /// Whether both ends speak IPv6.
 const V6: bool = false;
+/// Whether the device completes checksums.
+const OFFLOADS: bool = false;
 
 libfuzzer_sys::fuzz_target!(|script: &[u8]| fragment_map::run(script));

@@ -103,7 +103,7 @@ impl Call<'_> {
         let flag =
             [0, message::MSG_DONTWAIT, message::MSG_PEEK, message::MSG_TRUNC, message::MSG_MORE];
         let flags =
-            flag[usize::from(second) % flag.len()] | message::MSG_DONTWAIT * u32::from(first & 1);
+            flag[usize::from(second) % flag.len()] | (message::MSG_DONTWAIT * u32::from(first & 1));
         let sockets = &mut *self.sockets;
         match kind % 24 {
             0 | 1 => {
@@ -154,9 +154,12 @@ impl Call<'_> {
                 assert!(ready.is_none_or(|ready| ready <= 2));
             }
             22 => {
-                drop((value(sockets.local(descriptor)), value(sockets.readable_bytes(descriptor))))
+                let _ =
+                    (value(sockets.local(descriptor)), value(sockets.readable_bytes(descriptor)));
             }
-            _ => drop((value(sockets.peer(descriptor)), value(sockets.info(descriptor)))),
+            _ => {
+                let _ = (value(sockets.peer(descriptor)), value(sockets.info(descriptor)));
+            }
         }
     }
 
