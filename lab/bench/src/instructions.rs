@@ -30,6 +30,8 @@ pub enum Workload {
     RawEcho,
     /// A 64-byte echo as a `Protocol` of the server layer.
     Echo,
+    /// The same of clients with an IPv4 address for each connection.
+    EchoAddresses,
     /// The same over IPv6.
     EchoIpv6,
     /// The same with a device that completes the checksums of what is sent and verifies those of what is received.
@@ -44,6 +46,7 @@ impl Workload {
         match self {
             Self::RawEcho => "raw-echo",
             Self::Echo => "echo",
+            Self::EchoAddresses => "echo-addresses",
             Self::EchoIpv6 => "echo-ipv6",
             Self::EchoOffloads => "echo-offloads",
             Self::KvGet => "kv-get",
@@ -52,7 +55,7 @@ impl Workload {
 }
 
 /// The cases in the order of the table: what is served, B, and whether the server shows what it does.
-pub const CASES: [(Workload, u32, bool); 12] = [
+pub const CASES: [(Workload, u32, bool); 13] = [
     (Workload::RawEcho, 64, false),
     (Workload::RawEcho, 8, false),
     (Workload::RawEcho, 1, false),
@@ -62,6 +65,7 @@ pub const CASES: [(Workload, u32, bool); 12] = [
     (Workload::Echo, 8, true),
     (Workload::Echo, 1, false),
     (Workload::Echo, 1, true),
+    (Workload::EchoAddresses, 64, false),
     (Workload::EchoIpv6, 64, false),
     (Workload::EchoOffloads, 64, false),
     (Workload::KvGet, 64, false),

@@ -178,10 +178,18 @@ pub fn run(bytes: &[u8]) {
                 send(&mut world, handle, len);
             }
             208..=215 => world.auto_done = first & 1 == 0,
-            216..=219 => world.call(|calls| drop(calls.recv_done(handle, 16 * usize::from(first)))),
-            220..=223 => world.call(|calls| drop(calls.shutdown(handle))),
-            224..=227 => world.call(|calls| drop(calls.close(handle))),
-            228 => world.call(|calls| drop(calls.abort(handle))),
+            216..=219 => world.call(|calls| {
+                let _ = calls.recv_done(handle, 16 * usize::from(first));
+            }),
+            220..=223 => world.call(|calls| {
+                let _ = calls.shutdown(handle);
+            }),
+            224..=227 => world.call(|calls| {
+                let _ = calls.close(handle);
+            }),
+            228 => world.call(|calls| {
+                let _ = calls.abort(handle);
+            }),
             229.. => world.pass(Duration::from_micros(u64::from(first) << (last % 18))),
         }
         let out: Vec<_> = world.segments();

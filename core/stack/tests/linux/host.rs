@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -148,7 +148,7 @@ impl Linux {
         }
         let tap = unsafe_tap::open("tap0")?;
         configure();
-        let listener = TcpListener::bind((Ipv4Addr::from(STACK_IP.v4().expect("IPv4")), PORT))?;
+        let listener = TcpListener::bind((STACK_IP.v4().expect("IPv4"), PORT))?;
         Ok(Self { tap, listener, stream: None, written: 0, port: 0 })
     }
 

@@ -42,7 +42,7 @@ fn main() -> anyhow::Result<()> {
     let arguments = Arguments::parse();
     match arguments.workload {
         Workload::RawEcho => run(&arguments, RawEcho::default(), |_| Ok(())),
-        Workload::Echo | Workload::EchoIpv6 | Workload::EchoOffloads => {
+        Workload::Echo | Workload::EchoAddresses | Workload::EchoIpv6 | Workload::EchoOffloads => {
             run(&arguments, Server::new(echo::Echo), |_| Ok(()))
         }
         Workload::KvGet => {
@@ -67,6 +67,11 @@ fn run<S: Service>(
         connections: arguments.connections as usize,
         batch: arguments.batch as usize,
         shown: arguments.shown,
+        client_addresses: match arguments.workload {
+            // Those of its network, where there are more connections.
+            Workload::EchoAddresses => arguments.connections.min(253) as usize,
+            _ => 1,
+        },
         ipv6: arguments.workload == Workload::EchoIpv6,
         offloads: arguments.workload == Workload::EchoOffloads,
         ..RigConfig::default()

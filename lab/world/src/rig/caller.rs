@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use clock::Instant;
-use domain::{Calls, Cookie, Event, Events, Handle, Service};
+use domain::{Calls, Cookie, Event, Events, Handle, LocalEndpoint, Service};
 use wire::Endpoint;
 
 /// Connections that are half open at a time: below any backlog.
@@ -20,6 +20,8 @@ pub struct Caller {
     /// Where connection number `n` goes: the `n / per_port`th of these.
     servers: Vec<Endpoint>,
     per_port: usize,
+    /// Own addresses that connections have in turn.
+    addresses: usize,
     started: usize,
     /// Connections that are open.
     pub open: usize,
@@ -51,6 +53,7 @@ impl Caller {
             handles: vec![None; connections],
             servers,
             per_port,
+            addresses: 1,
             started: 0,
             open: 0,
             queue: VecDeque::new(),
@@ -62,6 +65,12 @@ impl Caller {
             failures: 0,
             paused: false,
         }
+    }
+
+    /// Its connections have the first `addresses` of the dataplane's in turn.
+    #[must_use]
+    pub fn from_addresses(self, addresses: usize) -> Self {
+        Self { addresses, ..self }
     }
 
     /// Opens and sends nothing from now on, or does again. What comes is taken in any case.
@@ -125,7 +134,8 @@ impl Caller {
             && calls.room() > CALL_RESERVE
         {
             let server = self.servers[self.started / self.per_port];
-            if calls.connect(Cookie(self.started as u64), server).is_err() {
+            let local = LocalEndpoint::new(self.started % self.addresses, 0);
+            if calls.connect_from(Cookie(self.started as u64), local, server).is_err() {
                 return;
             }
             self.started += 1;

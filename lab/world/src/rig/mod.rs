@@ -25,7 +25,7 @@ use nic::loopback::{LoopbackConfig, LoopbackNic, WhenFull, pair};
 use runtime::Shown;
 use stack::{Secrets, Shared, StackConfig};
 use statseg::Board;
-use wire::{Address, Endpoint, Ipv4Addr, Ipv6Addr, MacAddr};
+use wire::{Address, Endpoint, Ipv4Addr, Ipv6Addr, MacAddr, Prefix};
 
 pub use caller::Caller;
 pub use empty_batches::empty_batches;
@@ -68,6 +68,8 @@ pub struct RigConfig {
     pub shown: bool,
     /// Whether both ends speak IPv6, and not IPv4.
     pub ipv6: bool,
+    /// IPv4 addresses of the client, which its connections have in turn. At most 253: those of its network.
+    pub client_addresses: usize,
     /// Whether the wire completes the checksums of what is sent and verifies those of what is received, as devices do.
     pub offloads: bool,
 }
@@ -84,6 +86,7 @@ impl Default for RigConfig {
             shown: false,
             staged: 0,
             ipv6: false,
+            client_addresses: 1,
             offloads: false,
         }
     }
@@ -171,6 +174,12 @@ fn thread(
 ) -> ElasticThread<LoopbackNic> {
     let mut settings = StackConfig::new(address, 24, mac);
     let ports = config.connections.div_ceil(PER_PORT).max(1) as u16;
+    if address == CLIENT.into() {
+        let others = (3..).take(config.client_addresses - 1);
+        settings
+            .addresses
+            .extend(others.map(|last| Prefix::new(Ipv4Addr::new(10, 9, 0, last).into(), 24)));
+    }
     settings.tcp_listen = (FIRST_PORT..FIRST_PORT + ports).collect();
     let capabilities = nic.capabilities();
     settings.rx_checksums_verified = capabilities.rx_checksums_verified;
@@ -223,7 +232,8 @@ impl<S: Service> Rig<S> {
             server,
             client: thread(client, MACS[1], far, &config, &Region::heap(config.chunks), batch),
             service,
-            caller: Caller::new(config.connections, config.in_flight, servers, PER_PORT),
+            caller: Caller::new(config.connections, config.in_flight, servers, PER_PORT)
+                .from_addresses(config.client_addresses),
             clock: VirtualClock::default(),
             round: config.round,
             shown: config.shown.then(|| {
