@@ -12,6 +12,8 @@ pub mod claims;
 pub mod figure;
 pub mod grid;
 mod label;
+#[cfg(test)]
+mod markup_tests;
 pub mod measured;
 pub mod number;
 pub mod plot;

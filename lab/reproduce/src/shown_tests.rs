@@ -10,7 +10,7 @@ use crate::number::Finite;
 use crate::plot;
 use crate::render::{self, page};
 use crate::result::*;
-use crate::xml::check::elements;
+use crate::markup_tests::elements;
 
 fn number() -> impl Strategy<Value = f64> {
     prop_oneof![
