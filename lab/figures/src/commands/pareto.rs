@@ -66,24 +66,6 @@ EXAMPLES
   tailplane pareto --plots plots --json frontier.json
   sudo tailplane pareto --measure --app kv --slo-us 500 --json measured.json";
 
-/// What is to be saved.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub enum PolicyArg {
-    /// Power.
-    Energy,
-    /// Cores, for a background job.
-    Consolidation,
-}
-
-impl From<PolicyArg> for Objective {
-    fn from(policy: PolicyArg) -> Self {
-        match policy {
-            PolicyArg::Energy => Self::Energy,
-            PolicyArg::Consolidation => Self::Consolidation,
-        }
-    }
-}
-
 /// The service that is measured.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum AppArg {
@@ -116,8 +98,8 @@ pub struct Args {
     #[arg(long, value_name = "MACHINE")]
     pub machine: Option<String>,
     /// What is to be saved: the frontier and the sequence are for that.
-    #[arg(long, value_enum, default_value_t = PolicyArg::Energy)]
-    pub policy: PolicyArg,
+    #[arg(long, value_enum, default_value_t = Objective::Energy)]
+    pub policy: Objective,
     /// The objective: 99 % of the requests within this many microseconds [default: the machine's; 500
     /// with --measure].
     #[arg(long, value_name = "US")]
@@ -194,7 +176,7 @@ fn simulated(args: &Args) -> anyhow::Result<Analysis> {
     if let Some(path) = &args.save_machine {
         save(path, &model.to_toml())?;
     }
-    let mut all = Analysis::simulated(&model, args.policy.into(), ::measure::conditions::here());
+    let mut all = Analysis::simulated(&model, args.policy, ::measure::conditions::here());
     all.notes = notes;
     Ok(all)
 }
@@ -244,7 +226,7 @@ fn plan(args: &Args) -> anyhow::Result<Plan> {
         seconds: args.seconds,
         connections: args.connections,
         seed: args.seed,
-        objective: args.policy.into(),
+        objective: args.policy,
         sys: args.sys.clone(),
         client_cpus,
     })

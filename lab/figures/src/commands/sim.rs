@@ -47,30 +47,6 @@ pub enum Workload {
     All,
 }
 
-/// Schedulers.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum SchedulerArg {
-    /// Some seeds have the one, some the other.
-    BySeed,
-    /// The connection's home core, all that came at once (IX).
-    RunToCompletion,
-    /// Any core that has nothing else to do (ZygOS).
-    WorkConserving,
-    /// Any core, by the classes of connections, which come in at several ports.
-    ReadySet,
-}
-
-impl From<SchedulerArg> for SchedulerChoice {
-    fn from(arg: SchedulerArg) -> Self {
-        match arg {
-            SchedulerArg::BySeed => Self::BySeed,
-            SchedulerArg::RunToCompletion => Self::RunToCompletion,
-            SchedulerArg::WorkConserving => Self::WorkConserving,
-            SchedulerArg::ReadySet => Self::ReadySet,
-        }
-    }
-}
-
 /// What else is simulated than whole hosts on a lossy network.
 #[derive(Debug, Subcommand)]
 pub enum Action {
@@ -113,8 +89,8 @@ pub struct Args {
     #[arg(long)]
     pub plain: bool,
     /// Who runs the server's application: by seed, or the same in all runs.
-    #[arg(long, value_enum, default_value_t = SchedulerArg::BySeed)]
-    pub scheduler: SchedulerArg,
+    #[arg(long, value_enum, default_value_t)]
+    pub scheduler: SchedulerChoice,
     /// Turns that each queue of a server holds whose cores share their work: few let the queues fill. Such a server has
     /// several cores, and long crossings.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
@@ -176,7 +152,7 @@ impl Args {
         ScenarioConfig {
             faults,
             vary: !self.plain,
-            scheduler: self.scheduler.into(),
+            scheduler: self.scheduler,
             turns: self.turns.map(usize::from),
             queues: self.queues,
             capture: self.pcap.is_some(),
@@ -190,7 +166,7 @@ impl Args {
         let number = |value: Option<f64>| value.map(|value| value.to_string());
         let flag = |is_given: bool| is_given.then(String::new);
         let scheduler = self.scheduler.to_possible_value();
-        let scheduler = scheduler.filter(|_| self.scheduler != SchedulerArg::BySeed);
+        let scheduler = scheduler.filter(|_| self.scheduler != SchedulerChoice::BySeed);
         let options = [
             ("loss", number(self.loss)),
             ("duplicate", number(self.duplicate)),
@@ -238,7 +214,7 @@ pub fn run_command(mut args: Args) -> anyhow::Result<ExitCode> {
     let bar = progress(count * scenarios.len() as u64, args.json)?;
     let mut summaries = Vec::new();
     for scenario in scenarios {
-        bar.set_message(scenario.name());
+        bar.set_message(scenario.to_string());
         let started = Instant::now();
         let config = args.config(scenario);
         let outcomes = run_many(first, count, &config, args.threads, |_, _| bar.inc(1));
@@ -306,7 +282,7 @@ fn print(summaries: &[Summary], first: u64, count: u64) {
     ]);
     for summary in summaries {
         table.row([
-            summary.scenario.name().to_owned(),
+            summary.scenario.to_string(),
             format!("{} of {}", summary.passed, summary.runs),
             summary.connections.to_string(),
             format!("{:.1}", summary.bytes as f64 / 1e6),

@@ -50,14 +50,6 @@ fn rows<'a>(
     members.iter().map(row).collect()
 }
 
-/// As `--policy` names it.
-pub fn policy_name(objective: Objective) -> &'static str {
-    match objective {
-        Objective::Energy => "energy",
-        Objective::Consolidation => "consolidation",
-    }
-}
-
 /// The tables.
 pub fn text(all: &Analysis) -> String {
     let mut out = heading(all);
@@ -71,7 +63,7 @@ pub fn text(all: &Analysis) -> String {
         "configurations: {}, of which {} count for {}, and {} are its Pareto frontier{}\n\n",
         all.entries.len(),
         frontier.candidates().len(),
-        policy_name(all.objective),
+        <&str>::from(all.objective),
         members.len(),
         if unknown > 0 { format!("; {unknown} not known") } else { String::new() }
     );
@@ -183,7 +175,7 @@ pub fn json(all: &Analysis) -> Value {
         "format": FORMAT,
         "mode": all.mode.to_string(),
         "conditions": all.conditions,
-        "policy": policy_name(all.objective),
+        "policy": <&str>::from(all.objective),
         "objective": { "slo_us": all.slo_us, "percentile": 99 },
         "machine": {
             "name": all.name,

@@ -18,12 +18,13 @@ use crate::controlled::server::ServerModel;
 use control::policy::{Sequence, Step};
 use control::{Clock, Configuration, Machine, Scaling};
 
-/// What is to be as small, or as great, as possible.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What is to be saved: as little as possible of the one, as much as possible for the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, strum::IntoStaticStr, clap::ValueEnum)]
+#[strum(serialize_all = "lowercase")]
 pub enum Objective {
-    /// The least power, in watts.
+    /// Power.
     Energy,
-    /// The greatest background throughput, over that without the latency-sensitive service.
+    /// Cores, for a background job.
     Consolidation,
 }
 

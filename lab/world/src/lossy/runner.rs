@@ -135,7 +135,7 @@ pub struct Outcome {
 
 /// The command that replays a run.
 pub fn replay_command(seed: u64, scenario: Scenario) -> String {
-    format!("tailplane sim --seed {seed} --scenario {}", scenario.name())
+    format!("tailplane sim --seed {seed} --scenario {scenario}")
 }
 
 struct Simulation {

@@ -16,16 +16,16 @@ use crate::path::Path;
 use crate::port::PortConfig;
 
 /// Who runs the server's application.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, clap::ValueEnum)]
 pub enum SchedulerChoice {
-    /// Some runs have the one, some the other.
+    /// Some seeds have the one, some the other.
     #[default]
     BySeed,
-    /// The connection's home core.
+    /// The connection's home core, all that came at once (IX).
     RunToCompletion,
-    /// Any core.
+    /// Any core that has nothing else to do (ZygOS).
     WorkConserving,
-    /// Any core, by classes: connections come in at several ports.
+    /// Any core, by the classes of connections, which come in at several ports.
     ReadySet,
 }
 

@@ -9,7 +9,6 @@ use world::controlled::server::{Pattern, ServerModel};
 use world::cores::{Costs, Governance, RunToCompletion, Setup, govern};
 
 use super::patterns::{DURATION_S, timed, word};
-use crate::pareto::report::policy_name;
 use crate::reproduce::Testbed;
 
 /// See the module's comment.
@@ -115,7 +114,7 @@ impl Of<'_> {
 
     /// In a file's name.
     fn name(&self, what: &str) -> String {
-        let objective = policy_name(self.objective);
+        let objective = <&str>::from(self.objective);
         let plain = |text: &str| text.replace([' ', '+'], "-").replace('\'', "");
         format!("{objective}-{}-{}-{}", self.plane.hz(), plain(self.part.name), plain(what))
     }

@@ -9,7 +9,6 @@ use world::controlled::server::Pattern;
 
 use super::server::server;
 use crate::pareto::draw::millions;
-use crate::pareto::report::policy_name;
 use crate::reproduce::Testbed;
 
 /// Length of the patterns, in seconds.
@@ -91,7 +90,7 @@ struct Charts {
 
 impl Charts {
     fn new(recorder: &mut Recorder<'_>, objective: Objective, slo_us: f64) -> Self {
-        let short = policy_name(objective);
+        let short = <&str>::from(objective);
         let mut chart = |what: &str, y: Axis| {
             let title = format!("{what}, {}", word(objective));
             let name = format!("{short}-{}", what.replace(' ', "-"));

@@ -26,8 +26,9 @@ pub use bytes::{byte_at, bytes_of, compare};
 pub const PORT: u16 = 7;
 
 /// A workload.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, serde::Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, strum::Display, serde::Serialize)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum Scenario {
     /// Both directions at once.
     Bulk,
@@ -42,21 +43,6 @@ pub enum Scenario {
 impl Scenario {
     /// All of them.
     pub const ALL: [Self; 4] = [Self::Bulk, Self::Echo, Self::Churn, Self::Kv];
-
-    /// Its name on the command line.
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Bulk => "bulk",
-            Self::Echo => "echo",
-            Self::Churn => "churn",
-            Self::Kv => "kv",
-        }
-    }
-
-    /// The scenario of a name.
-    pub fn from_name(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|scenario| scenario.name() == name)
-    }
 }
 
 /// Further connections of a client where there are to be many.
