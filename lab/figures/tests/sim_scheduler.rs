@@ -72,7 +72,7 @@ fn a_trace_with_a_bad_line_and_an_objective_that_cannot_be_are_told() {
     std::fs::remove_file(&path).expect("it was there");
     assert!(!output.status.success() && output.stdout.is_empty());
     let said = text(&output.stderr);
-    assert!(said.contains("line 4 is 'oops'; allowed: a service time in microseconds"), "{said}");
+    assert!(said.contains("a service time is 'oops' in line 4; allowed: 0 to 1000000"), "{said}");
     let output = scheduler(&format!("--law deterministic --mean-us 10 --slo-us 5 {SMALL}"));
     let said = text(&output.stderr);
     assert!(!output.status.success() && said.contains("no scheduler answers before"), "{said}");

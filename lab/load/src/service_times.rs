@@ -13,14 +13,12 @@
 use std::fmt;
 use std::str::FromStr;
 
-use queueing::Law;
+use queueing::{Invalid, Law};
 
 use crate::setting::{ConfigError, check_range, parse_number};
 
 /// The longest service time that the service accepts, in microseconds.
 pub const SERVICE_US_MAX: f64 = 1_000_000.0;
-/// Most lines of a trace.
-const TRACE_LINES_MAX: usize = 1 << 24;
 const ALLOWED: &str = "deterministic:MEAN_US, exponential:MEAN_US, bimodal-1:MEAN_US, \
                        bimodal-2:MEAN_US, trace:FILE";
 
@@ -156,30 +154,12 @@ fn nanos(us: f64) -> u64 {
 }
 
 fn read_trace(file: &str, text: &str) -> Result<Box<[u64]>, ConfigError> {
-    let mut times = Vec::new();
-    for (index, line) in text.lines().enumerate() {
-        let line = line.trim();
-        if line.is_empty() || line.starts_with('#') {
-            continue;
-        }
-        let us: Option<f64> = line.parse().ok().filter(|us| (0.0..=SERVICE_US_MAX).contains(us));
-        let Some(us) = us else {
-            return Err(ConfigError::new(
-                "trace",
-                format_args!("{file}, line {}: {line}", index + 1),
-                format_args!("a service time in microseconds, 0 to {SERVICE_US_MAX}"),
-            ));
-        };
-        if times.len() == TRACE_LINES_MAX {
-            let allowed = format!("at most {TRACE_LINES_MAX} service times");
-            return Err(ConfigError::new("trace", file, allowed));
-        }
-        times.push(nanos(us));
-    }
-    if times.is_empty() {
-        return Err(ConfigError::new("trace", file, "a file with at least one service time"));
-    }
-    Ok(times.into_boxed_slice())
+    let times = queueing::read_times(text, SERVICE_US_MAX).map_err(
+        |Invalid { what, found, allowed }| {
+            ConfigError::new("trace", format_args!("{file}, where {what} is {found}"), allowed)
+        },
+    )?;
+    Ok(times.into_iter().map(nanos).collect())
 }
 
 #[cfg(test)]
@@ -226,11 +206,14 @@ mod tests {
         assert_eq!(table.at(third + 9), 2_500);
         assert_eq!(table.at(u32::MAX), 400_000);
         for (text, part) in [
-            ("1\nx\n", "`t, line 2: x`; allowed: a service time in microseconds, 0 to 1000000"),
-            ("1\n\n-1\n", "line 3: -1"),
-            ("1000001\n", "line 1: 1000001"),
-            ("NaN\n", "line 1: NaN"),
-            ("# nothing\n", "at least one service time"),
+            (
+                "1\nx\n",
+                "`t, where a service time is 'x' in line 2`; allowed: 0 to 1000000, in microseconds",
+            ),
+            ("1\n\n-1\n", "'-1' in line 3"),
+            ("1000001\n", "'1000001' in line 1"),
+            ("NaN\n", "'NaN' in line 1"),
+            ("# nothing\n", "is 0`; allowed: 1 to"),
         ] {
             let error = read_trace("t", text).expect_err(text).to_string();
             assert!(error.contains(part), "{error}");

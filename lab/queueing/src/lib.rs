@@ -51,4 +51,4 @@ pub use replicate::{
 pub use requests::replication_seed;
 pub use simulate::{JOBS_MAX, LOAD_MAX, PRESENT_MAX, Run, observe, simulate};
 pub use tail::Tail;
-pub use trace::{TRACE_MAX, Trace};
+pub use trace::{TRACE_MAX, Trace, read_times};

@@ -15,6 +15,34 @@ use crate::error::{Invalid, check};
 
 /// Most times of a trace.
 pub const TRACE_MAX: usize = 1 << 24;
+/// Longest part of a line that an error repeats, in characters.
+const SHOWN_MAX: usize = 40;
+
+/// The service times of a text: one in microseconds a line, `most_us` at most. Empty lines, and those
+/// that begin with `#`, are passed over.
+///
+/// # Errors
+/// A line that is no service time, with its number; no times at all, or more than [`TRACE_MAX`].
+pub fn read_times(text: &str, most_us: f64) -> Result<Vec<f64>, Invalid> {
+    let mut times = Vec::new();
+    let lines = text.lines().map(str::trim).enumerate();
+    for (index, line) in lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#')) {
+        let time = line.parse().ok().filter(|us| (0.0..=most_us).contains(us));
+        times.push(time.ok_or_else(|| {
+            let shown: String = line.chars().take(SHOWN_MAX).collect();
+            Invalid {
+                what: "a service time",
+                found: format!("'{shown}' in line {}", index + 1),
+                allowed: format!("0 to {most_us}, in microseconds"),
+            }
+        })?);
+        if times.len() > TRACE_MAX {
+            break;
+        }
+    }
+    check("number of service times, one a line,", times.len() as f64, 1.0..=TRACE_MAX as f64)?;
+    Ok(times)
+}
 
 /// Times to draw from, each with the same chance, as multiples of their mean.
 ///

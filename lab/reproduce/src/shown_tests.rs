@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use crate::claims::{Better, Claims, Mode};
+use crate::markup_tests::elements;
 use crate::measured::Measured;
 use crate::number::Finite;
 use crate::plot;
 use crate::render::{self, page};
 use crate::result::*;
-use crate::markup_tests::elements;
 
 fn number() -> impl Strategy<Value = f64> {
     prop_oneof![

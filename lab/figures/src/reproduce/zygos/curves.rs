@@ -1,43 +1,7 @@
-//! Curves that several figures draw: p99 over throughput, and models behind what is simulated.
+//! Curves that several figures draw: models behind what is simulated.
 
-use queueing::{CurvePoint, Law, Replications, TailCurve, tail_curve};
-use reproduce::{Axis, ChartId, Mark, MarkOf, Measured, Recorder, Role};
-use world::cores::Costs;
-
-use super::systems::{System, loads, p99_us};
-
-/// A chart of the 99th percentile of each of `systems` over its throughput, at loads up to the first that cannot be
-/// served, with so many requests a load in a quick run and in a full one; and the objectives, in microseconds. A step of
-/// the recorder's plan for each system.
-///
-/// # Errors
-/// A setting out of its range; a simulation that broke a promise.
-pub fn over_throughput(
-    recorder: &mut Recorder<'_>,
-    (name, title): (&str, &str),
-    objectives_us: &[f64],
-    systems: &[System],
-    (costs, law, mean_us): (&Costs, Law, f64),
-    [quick, full]: [u64; 2],
-) -> anyhow::Result<()> {
-    let options = recorder.options();
-    let (step, requests) = if options.quick { (10, quick) } else { (4, full) };
-    let (x, y) = (Axis::linear("throughput", "MRPS"), Axis::log("p99", "us"));
-    let chart = recorder.chart(name, title, x, y);
-    for &bound_us in objectives_us {
-        let words = format!("{bound_us} us");
-        recorder.mark(chart, Mark::horizontal(MarkOf::Objective, bound_us, words));
-    }
-    for system in systems {
-        recorder.step(&format!("{title}, {}", system.name))?;
-        let setup = system.setup(costs, law, mean_us);
-        let series = recorder.series(chart, system.name);
-        system.run_up(&setup, &loads(step), (requests, options.seed), |_, outcome| {
-            recorder.point(series, outcome.throughput() / 1e6, p99_us(outcome));
-        })?;
-    }
-    Ok(())
-}
+use queueing::{CurvePoint, Replications, TailCurve, tail_curve};
+use reproduce::{ChartId, Measured, Recorder, Role};
 
 /// Draws the 99th percentile of each model over `loads`.
 ///

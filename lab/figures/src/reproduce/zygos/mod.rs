@@ -3,28 +3,23 @@
 
 mod crossing;
 mod curves;
-mod fig11;
 mod fig2;
-mod fig3;
 mod fig6;
-mod fig7;
 mod fig8;
-mod fig9;
 mod imbalance;
 mod max_load;
 mod preemption;
 mod real;
 pub(crate) mod systems;
+mod throughput;
 mod validate;
 
 pub use crossing::CROSSING;
 pub use fig2::FIG2;
-pub use fig3::FIG3;
 pub use fig6::FIG6;
-pub use fig7::FIG7;
 pub use fig8::FIG8;
-pub use fig9::FIG9;
-pub use fig11::FIG11;
 pub use imbalance::IMBALANCE;
+pub use max_load::{FIG3, FIG7};
 pub use preemption::PREEMPTION;
+pub use throughput::{FIG9, FIG11};
 pub use validate::VALIDATE;

@@ -7,10 +7,7 @@ use std::path::Path;
 
 use anyhow::{Context, bail};
 use load::SERVICE_US_MAX;
-use queueing::{TRACE_MAX, Trace};
-
-/// Longest part of a line that an error repeats, in characters.
-const SHOWN_MAX: usize = 40;
+use queueing::{Trace, read_times};
 
 /// Reads a file of service times: the law, and its mean in microseconds.
 ///
@@ -25,30 +22,9 @@ pub fn read(path: &Path) -> anyhow::Result<(Trace, f64)> {
 /// The law of the text of such a file, and its mean in microseconds.
 ///
 /// # Errors
-/// A line that is no service time, with its number; no times at all, or too many; only zeros.
+/// What [`read_times`] says; only zeros.
 pub fn parse(text: &str) -> anyhow::Result<(Trace, f64)> {
-    let mut times = Vec::new();
-    for (index, line) in text.lines().enumerate() {
-        let line = line.trim();
-        if line.is_empty() || line.starts_with('#') {
-            continue;
-        }
-        let time = line.parse().ok().filter(|us| (0.0..=SERVICE_US_MAX).contains(us));
-        let Some(us) = time else {
-            let shown: String = line.chars().take(SHOWN_MAX).collect();
-            bail!(
-                "line {} is '{shown}'; allowed: a service time in microseconds, 0 to {SERVICE_US_MAX}",
-                index + 1
-            );
-        };
-        if times.len() == TRACE_MAX {
-            bail!("line {} is one too many; allowed: {TRACE_MAX} service times", index + 1);
-        }
-        times.push(us);
-    }
-    if times.is_empty() {
-        bail!("there is no service time; give one in microseconds a line");
-    }
+    let times = read_times(text, SERVICE_US_MAX)?;
     if times.iter().all(|us| *us == 0.0) {
         bail!("all service times are zero, and so is their mean; give some that take time");
     }
@@ -70,15 +46,18 @@ mod tests {
     fn what_is_no_time_is_named_with_its_line() {
         let long = format!("1\n{}", "x".repeat(10_000));
         for (text, part) in [
-            ("1\n2\n\nten\n", "line 4 is 'ten'; allowed: a service time in microseconds, 0 to"),
-            ("-1\n", "line 1 is '-1'"),
-            ("1\nNaN\n", "line 2 is 'NaN'"),
-            ("inf\n", "line 1 is 'inf'"),
-            ("1000001\n", "line 1 is '1000001'"),
-            ("3 4\n", "line 1 is '3 4'"),
-            ("# none\n\n", "there is no service time"),
+            (
+                "1\n2\n\nten\n",
+                "a service time is 'ten' in line 4; allowed: 0 to 1000000, in microseconds",
+            ),
+            ("-1\n", "'-1' in line 1"),
+            ("1\nNaN\n", "'NaN' in line 2"),
+            ("inf\n", "'inf' in line 1"),
+            ("1000001\n", "'1000001' in line 1"),
+            ("3 4\n", "'3 4' in line 1"),
+            ("# none\n\n", "number of service times, one a line, is 0; allowed: 1 to 16777216"),
             ("0\n0\n", "all service times are zero"),
-            (&long, "line 2 is 'xxxx"),
+            (&long, "a service time is 'xxxx"),
         ] {
             let error = parse(text).expect_err(part).to_string();
             assert!(error.contains(part) && error.len() < 200, "{error}");
