@@ -8,7 +8,7 @@
 
 use clock::{Duration, Instant};
 use sockets::socket_type::{AF_INET, AF_INET6, SOCK_DGRAM, SOCK_NONBLOCK, SOCK_STREAM};
-use sockets::{Answer, EpollEvent, EpollOperation, PollFd, Sockets, Stop, message, option};
+use sockets::{Answer, EpollEvent, EpollOperation, Errno, PollFd, Sockets, Stop, message, option};
 
 use crate::support::{World, at, bytes};
 
@@ -124,8 +124,11 @@ impl Call<'_> {
             }
             6 | 7 => {
                 let had_peer = sockets.peer(descriptor).is_ok();
-                let _ = value(sockets.connect(descriptor, at(1 - host, port)));
-                if !had_peer && self.is_stream() {
+                let answer = sockets.connect(descriptor, at(1 - host, port));
+                // One whose connection is over is refused, and may have more to read.
+                let is_refused = answer == Err(Stop::Failed(Errno::EISCONN));
+                let _ = value(answer);
+                if !had_peer && !is_refused && self.is_stream() {
                     self.begins(descriptor);
                 }
             }
