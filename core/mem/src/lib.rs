@@ -103,6 +103,8 @@ pub const RX_HEADROOM: usize = CHUNK_HEADER + 256;
 /// Where the payload of a frame to send starts: room for Ethernet, IPv4 and TCP with all options
 /// before it, on a cache line's boundary.
 pub const TX_HEADROOM: usize = CHUNK_HEADER + 128;
+/// Payload bytes that fit a chunk behind that.
+pub const TX_PAYLOAD: usize = CHUNK_SIZE - TX_HEADROOM;
 
 /// No chunk is free. The caller drops what it wanted to store, and counts it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]

@@ -410,6 +410,7 @@ impl Pool {
         match ChunkState::get(chunk) {
             ChunkState::TX => self.put_back(chunk),
             ChunkState::TX_RETAINED => ChunkState::set(chunk, ChunkState::RETAINED),
+            ChunkState::TX_RETAINED_LONG => ChunkState::set(chunk, ChunkState::RETAINED_LONG),
             _ => return Err(BadAddress(address)),
         }
         Ok(())
@@ -422,17 +423,30 @@ impl Pool {
         frame.forget_in_nic();
         match ChunkState::get(chunk) {
             ChunkState::TX_RETAINED => ChunkState::set(chunk, ChunkState::RETAINED),
+            ChunkState::TX_RETAINED_LONG => ChunkState::set(chunk, ChunkState::RETAINED_LONG),
             _ => self.put_back(chunk),
         }
     }
 
-    /// The stack needs the bytes no more. The chunk is free now, or once the NIC is done with it.
+    /// The stack needs the bytes no more. Each chunk is free now, or once the NIC is done with it.
     #[inline(always)]
     pub fn release(&mut self, retained: crate::Retained) {
-        let chunk = retained.into_chunk();
-        match ChunkState::get(chunk) {
-            ChunkState::TX_RETAINED => ChunkState::set(chunk, ChunkState::TX),
-            _ => self.put_back(chunk),
+        match ChunkState::get(retained.chunk()) {
+            ChunkState::RETAINED => self.put_back(retained.chunk()),
+            _ => self.release_unusual(retained),
+        }
+    }
+
+    /// The same where the NIC has the chunk, or there are several.
+    #[inline(never)]
+    fn release_unusual(&mut self, retained: crate::Retained) {
+        for chunk in retained.chunks() {
+            match ChunkState::get(chunk) {
+                ChunkState::TX_RETAINED | ChunkState::TX_RETAINED_LONG => {
+                    ChunkState::set(chunk, ChunkState::TX);
+                }
+                _ => self.put_back(chunk),
+            }
         }
     }
 }

@@ -626,3 +626,102 @@ fn a_queue_has_chunks_of_several_regions() {
     }
     assert!(queue.is_empty() && pools.iter().all(|pool| pool.available() == 2));
 }
+
+/// A segment of three chunks, with 4, 3 and 5 bytes.
+fn long_segment(pool: &mut Pool) -> crate::Retained {
+    let parts = [&b"long"[..], b"er ", b"than "].map(|part| {
+        let mut mbuf = pool.alloc().expect("a chunk");
+        mbuf.append(part).expect("fits");
+        mbuf.retain(TxMeta::default())
+    });
+    let [mut first, second, third] = parts;
+    assert!(!first.is_long());
+    first.chain(second).expect("near by");
+    first.chain(third).expect("near by");
+    assert!(first.is_long());
+    first
+}
+
+fn text(segment: &crate::Retained) -> Vec<u8> {
+    segment.parts().flatten().copied().collect()
+}
+
+#[test]
+fn a_long_segment_is_one_frame_of_all_of_its_chunks() {
+    let mut pool = Pool::new(&Region::heap(8), 8);
+    let mut segment = long_segment(&mut pool);
+    assert_eq!((text(&segment), pool.available()), (b"longer than ".to_vec(), 5));
+    let first = segment.transmit(2, |out, _| out.fill(b'>')).expect("headroom");
+    assert_eq!((first.bytes(), first.is_continued()), (&b">>long"[..], true));
+    let mut frames = vec![first];
+    frames.extend(segment.transmit_rest());
+    let parts: Vec<_> = frames.iter().map(|part| (part.bytes(), part.is_continued())).collect();
+    assert_eq!(parts[1..], [(&b"er "[..], true), (&b"than "[..], false)]);
+    assert!(segment.is_in_nic());
+    // One part after the other comes back, by address or not: it is in the NIC until all have.
+    let last = frames.pop().expect("three");
+    let (address, _) = pool.post(last).expect("of this region");
+    frames.drain(..).for_each(|part| pool.complete(part));
+    assert!(segment.is_in_nic());
+    assert!(segment.transmit(2, |_, _| ()).is_err(), "the NIC reads a part");
+    pool.complete_address(address).expect("was in the NIC");
+    assert!(!segment.is_in_nic() && segment.is_long());
+    // And once more, with the stack's claim given up before the NIC's.
+    let mut frames = vec![segment.transmit(2, |out, _| out.fill(b'>')).expect("headroom")];
+    frames.extend(segment.transmit_rest());
+    pool.release(segment);
+    assert_eq!(pool.available(), 5);
+    frames.drain(..).for_each(|part| pool.complete(part));
+    assert_eq!(pool.available(), 8);
+    let segment = long_segment(&mut pool);
+    pool.release(segment);
+    assert_eq!(pool.available(), 8);
+}
+
+#[test]
+fn a_long_segment_is_trimmed_grown_and_split_between_its_chunks() {
+    let mut pool = Pool::new(&Region::heap(8), 8);
+    let mut segment = long_segment(&mut pool);
+    segment.append(b"one chunk").expect("the last one has room");
+    assert_eq!(text(&segment), b"longer than one chunk");
+    segment.trim_front(5);
+    assert_eq!((segment.payload(), text(&segment)), (&b""[..], b"r than one chunk".to_vec()));
+    assert!(segment.split_front(1).is_none(), "one byte is no chunk");
+    let front = segment.split_front(2).expect("two bytes are left in the second chunk");
+    assert_eq!((text(&front), front.is_long()), (b"r ".to_vec(), true));
+    assert_eq!((text(&segment), segment.is_long()), (b"than one chunk".to_vec(), false));
+    assert!(segment.split_front(99).is_none(), "nothing would be left");
+    pool.release(front);
+    assert_eq!(pool.available(), 7);
+    pool.release(segment);
+    assert_eq!(pool.available(), 8);
+    // Also where one of the chunks is in the NIC.
+    let mut segment = long_segment(&mut pool);
+    let mut frames = vec![segment.transmit(2, |out, _| out.fill(b'>')).expect("headroom")];
+    frames.extend(segment.transmit_rest());
+    let front = segment.split_front(7).expect("between chunks");
+    assert_eq!((text(&front), text(&segment)), (b"longer ".to_vec(), b"than ".to_vec()));
+    assert!(front.is_in_nic() && segment.is_in_nic());
+    frames.drain(..).for_each(|part| pool.complete(part));
+    assert!(!front.is_in_nic() && !segment.is_in_nic() && front.is_long());
+    pool.release(front);
+    pool.release(segment);
+    assert_eq!(pool.available(), 8);
+}
+
+#[test]
+fn a_frame_has_a_partial_checksum_and_goes_on_independently() {
+    let mut pool = Pool::new(&Region::heap(2), 2);
+    let partial = crate::PartialChecksum {
+        start: 34,
+        offset: core::num::NonZero::new(16).expect("not zero"),
+    };
+    let frame = pool.alloc().expect("a chunk").into_tx();
+    assert!(frame.is_plain());
+    let frame = frame.with_continued(true).with_partial_checksum(Some(partial));
+    assert_eq!((frame.is_continued(), frame.partial_checksum()), (true, Some(partial)));
+    let frame = frame.with_continued(false);
+    assert_eq!((frame.is_continued(), frame.partial_checksum()), (false, Some(partial)));
+    assert!(!frame.is_plain());
+    pool.complete(frame);
+}

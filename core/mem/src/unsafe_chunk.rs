@@ -41,6 +41,8 @@ struct Header {
     /// Where the payload starts and how long it is: what `Retained` can see.
     payload_head: u16,
     payload_len: u16,
+    /// Chunks of [`CHUNK_SIZE`] from this one to the next one of a long segment, where the state says that there is one.
+    more: i32,
 }
 
 // Frames start behind the bookkeeping, and metadata before a frame is not to overwrite it.
@@ -97,6 +99,10 @@ impl ChunkState {
     pub(crate) const RETAINED: u8 = 3;
     /// Both.
     pub(crate) const TX_RETAINED: u8 = 4;
+    /// `RETAINED`, and the segment goes on in another chunk ([`Retained::chain`]).
+    pub(crate) const RETAINED_LONG: u8 = 5;
+    /// `TX_RETAINED`, and the segment goes on in another chunk.
+    pub(crate) const TX_RETAINED_LONG: u8 = 6;
 
     /// The byte of a chunk. Regions begin at a multiple of a block's size.
     #[inline(always)]
@@ -117,6 +123,52 @@ impl ChunkState {
         // SAFETY: as above.
         unsafe { *Self::of(chunk) = state }
     }
+
+    /// Whether the NIC holds a retained chunk.
+    fn is_in_nic(chunk: NonNull<u8>) -> bool {
+        matches!(Self::get(chunk), Self::TX_RETAINED | Self::TX_RETAINED_LONG)
+    }
+}
+
+/// The chunk in which the segment of a retained one goes on.
+///
+/// # Safety
+/// The caller holds the stack's claim on `chunk`.
+#[inline]
+unsafe fn more(chunk: NonNull<u8>) -> Option<NonNull<u8>> {
+    let state = ChunkState::get(chunk);
+    if state != ChunkState::RETAINED_LONG && state != ChunkState::TX_RETAINED_LONG {
+        return None;
+    }
+    // SAFETY: the header is inside the chunk, and the caller's; `set_more` wrote this field.
+    let distance = unsafe { header(chunk).as_ref() }.more as isize * CHUNK_SIZE as isize;
+    let address = chunk.addr().get().wrapping_add_signed(distance);
+    // SAFETY: `set_more` took the distance between two chunks' addresses, none of which is zero.
+    let address = unsafe { NonZero::new_unchecked(address) };
+    Some(NonNull::with_exposed_provenance(address))
+}
+
+/// Has the segment of `chunk` go on in `next`, or with `None` end there. Answers whether the two chunks are near enough to each other.
+///
+/// # Safety
+/// The caller holds the stack's claim on `chunk` and on `next`.
+unsafe fn set_more(chunk: NonNull<u8>, next: Option<NonNull<u8>>) -> bool {
+    let is_in_nic = ChunkState::is_in_nic(chunk);
+    if let Some(next) = next {
+        let next = next.expose_provenance().get();
+        let distance = next.wrapping_sub(chunk.addr().get()) as isize / CHUNK_SIZE as isize;
+        let Ok(distance) = i32::try_from(distance) else { return false };
+        // SAFETY: the header is inside the chunk, and the caller's.
+        unsafe { (*header(chunk).as_ptr()).more = distance };
+    }
+    let state = match (is_in_nic, next.is_some()) {
+        (false, false) => ChunkState::RETAINED,
+        (false, true) => ChunkState::RETAINED_LONG,
+        (true, false) => ChunkState::TX_RETAINED,
+        (true, true) => ChunkState::TX_RETAINED_LONG,
+    };
+    ChunkState::set(chunk, state);
+    true
 }
 
 /// An operation wanted more bytes than the chunk has before or behind the frame.
@@ -354,35 +406,71 @@ pub struct PartialChecksum {
     pub offset: NonZero<u16>,
 }
 
-/// The NIC's claim on a frame that is being sent, whose bytes are read-only, and on what lies before them.
+/// The NIC's claim on a frame that is being sent, whose bytes are read-only, and on what lies before them; of a frame of
+/// several chunks, on one of them: all but the last are [continued](Self::is_continued), and lie before it in a row.
 #[derive(Debug)]
 #[must_use = "a frame that is dropped is lost to its pool"]
 pub struct TxFrame {
     chunk: NonNull<u8>,
     head: u16,
     len: u16,
-    partial_checksum: Option<PartialChecksum>,
+    /// [`PartialChecksum::start`], where `options` has an offset.
+    checksum_start: u16,
+    /// [`PartialChecksum::offset`], or 0: the checksum is complete; and [`CONTINUED`](Self::CONTINUED).
+    options: u16,
     _local: PhantomData<*const ()>,
 }
 
 const _: () = assert!(size_of::<TxFrame>() == 16);
+const _: () = assert!(ChunkBytes::Page.get() < TxFrame::CONTINUED as usize);
 
 impl TxFrame {
     #[inline(always)]
     fn new(chunk: NonNull<u8>, head: u16, len: u16) -> Self {
-        Self { chunk, head, len, partial_checksum: None, _local: PhantomData }
+        Self { chunk, head, len, checksum_start: 0, options: 0, _local: PhantomData }
     }
 
-    /// The frame with a checksum that the device is to complete, if any: only for a driver that says it can.
+    /// Set of a chunk that is not the frame's last one.
+    const CONTINUED: u16 = 1 << 15;
+
+    /// The frame with a checksum that the device is to complete, if any: only for a driver that says it can. Of several
+    /// chunks the first has it.
     #[inline(always)]
     pub fn with_partial_checksum(self, partial_checksum: Option<PartialChecksum>) -> Self {
-        Self { partial_checksum, ..self }
+        match partial_checksum {
+            None => self,
+            Some(PartialChecksum { start, offset }) => {
+                debug_assert!(offset.get() < Self::CONTINUED, "the field lies in the frame");
+                let options = self.options & Self::CONTINUED | offset.get() & !Self::CONTINUED;
+                Self { checksum_start: start, options, ..self }
+            }
+        }
     }
 
     /// The checksum that the device is to complete, if any.
     #[inline]
     pub fn partial_checksum(&self) -> Option<PartialChecksum> {
-        self.partial_checksum
+        let offset = NonZero::new(self.options & !Self::CONTINUED)?;
+        Some(PartialChecksum { start: self.checksum_start, offset })
+    }
+
+    /// The frame, which goes on in the next one if `is_continued`: only for a driver that says it can.
+    #[inline]
+    pub fn with_continued(self, is_continued: bool) -> Self {
+        let mark = if is_continued { Self::CONTINUED } else { 0 };
+        Self { options: self.options & !Self::CONTINUED | mark, ..self }
+    }
+
+    /// Whether the frame goes on in the next one.
+    #[inline]
+    pub fn is_continued(&self) -> bool {
+        self.options & Self::CONTINUED != 0
+    }
+
+    /// Whether the frame has one chunk and a complete checksum, unless it is the last chunk of a longer one.
+    #[inline]
+    pub fn is_plain(&self) -> bool {
+        self.options == 0
     }
 
     /// Writes what a device wants directly before the frame. The bytes there hold nothing else: headroom, or the
@@ -447,7 +535,9 @@ impl Retained {
         unsafe { header(self.chunk).as_ref() }
     }
 
-    pub(crate) fn into_chunk(self) -> NonNull<u8> {
+    /// The segment's first chunk.
+    #[inline]
+    pub(crate) fn chunk(&self) -> NonNull<u8> {
         self.chunk
     }
 
@@ -473,54 +563,134 @@ impl Retained {
         meta.transmissions = meta.transmissions.saturating_add(1);
     }
 
-    /// Whether the NIC still holds the last transmission.
+    /// Whether the NIC still holds the last transmission, or a part of it.
     #[inline]
     pub fn is_in_nic(&self) -> bool {
-        ChunkState::get(self.chunk) == ChunkState::TX_RETAINED
+        match ChunkState::get(self.chunk) {
+            ChunkState::TX_RETAINED | ChunkState::TX_RETAINED_LONG => true,
+            ChunkState::RETAINED_LONG => self.chunks().any(ChunkState::is_in_nic),
+            _ => false,
+        }
     }
 
-    /// The payload.
+    /// The segment's chunks. Each may be given away before the next one is asked for.
+    pub(crate) fn chunks(&self) -> impl Iterator<Item = NonNull<u8>> + use<> {
+        let mut next = Some(self.chunk);
+        core::iter::from_fn(move || {
+            let chunk = next?;
+            // SAFETY: the claim on a segment is that on all of its chunks, and `chunk` has not been given away yet.
+            next = unsafe { more(chunk) };
+            Some(chunk)
+        })
+    }
+
+    /// The payload's first part: all of it, unless the segment [is long](Self::is_long).
     #[inline]
     pub fn payload(&self) -> &[u8] {
-        let (head, len) = (self.header().payload_head, self.header().payload_len);
+        self.bytes_in(self.chunk)
+    }
+
+    /// The payload, chunk by chunk.
+    pub fn parts(&self) -> impl Iterator<Item = &[u8]> {
+        self.chunks().map(|chunk| self.bytes_in(chunk))
+    }
+
+    /// The payload's part in one of the segment's chunks.
+    #[inline]
+    fn bytes_in(&self, chunk: NonNull<u8>) -> &[u8] {
+        // SAFETY: as in `header`, of each of the segment's chunks.
+        let header = unsafe { header(chunk).as_ref() };
+        let (head, len) = (header.payload_head, header.payload_len);
         // SAFETY: set from a checked window in `retain` and only shrunk since; nobody writes there.
-        unsafe { slice::from_raw_parts(self.chunk.as_ptr().add(head as usize), len as usize) }
+        unsafe { slice::from_raw_parts(chunk.as_ptr().add(head as usize), len as usize) }
+    }
+
+    /// Whether the payload lies in several chunks.
+    #[inline]
+    pub fn is_long(&self) -> bool {
+        // SAFETY: as in `chunks`.
+        unsafe { more(self.chunk) }.is_some()
     }
 
     /// Forgets the first `count` bytes of the payload (all, where it has fewer): they have been
-    /// acknowledged.
+    /// acknowledged. Keeps the chunks.
     pub fn trim_front(&mut self, count: usize) {
-        // SAFETY: as in `set_meta`.
-        let header = unsafe { &mut *header(self.chunk).as_ptr() };
-        let count = count.min(header.payload_len as usize) as u16;
-        header.payload_head += count;
-        header.payload_len -= count;
+        let mut left = count;
+        for chunk in self.chunks() {
+            // SAFETY: as in `set_meta`, of each of the segment's chunks.
+            let header = unsafe { &mut *header(chunk).as_ptr() };
+            let cut = left.min(header.payload_len as usize);
+            header.payload_head += cut as u16;
+            header.payload_len -= cut as u16;
+            left -= cut;
+        }
     }
 
-    /// Bytes behind the payload that it can grow by.
+    /// The segment's last chunk.
+    fn last(&self) -> NonNull<u8> {
+        self.chunks().last().unwrap_or(self.chunk)
+    }
+
+    /// Bytes behind the payload that it can grow by without another chunk.
     pub fn tailroom(&self) -> usize {
-        let header = self.header();
+        // SAFETY: as in `header`, of each of the segment's chunks.
+        let header = unsafe { header(self.last()).as_ref() };
         CHUNK_SIZE.saturating_sub(header.payload_head as usize + header.payload_len as usize)
     }
 
-    /// Appends a copy of `bytes` to the payload.
+    /// Appends a copy of `bytes` to the payload, in its last chunk.
     ///
     /// # Errors
     /// [`NoRoom`] where the chunk has no room for them, or the NIC reads it; nothing is appended then.
     pub fn append(&mut self, bytes: &[u8]) -> Result<(), NoRoom> {
-        if self.is_in_nic() || bytes.len() > self.tailroom() {
+        let last = self.last();
+        if ChunkState::is_in_nic(last) || bytes.len() > self.tailroom() {
             return Err(NoRoom);
         }
         // SAFETY: as in `set_meta`; the bytes behind the payload are its tailroom, inside the chunk, and no other
         // claim reads or writes there, as it is not in the NIC.
         unsafe {
-            let header = &mut *header(self.chunk).as_ptr();
+            let header = &mut *header(last).as_ptr();
             let end = header.payload_head as usize + header.payload_len as usize;
-            slice::from_raw_parts_mut(self.chunk.as_ptr().add(end), bytes.len())
-                .copy_from_slice(bytes);
+            slice::from_raw_parts_mut(last.as_ptr().add(end), bytes.len()).copy_from_slice(bytes);
             header.payload_len += bytes.len() as u16;
         }
         Ok(())
+    }
+
+    /// Appends the payload of `next`, which stays in its chunks. What is remembered of `next` is forgotten; what is
+    /// remembered of the whole is for the caller to [replace](Self::set_meta).
+    ///
+    /// # Errors
+    /// `next` comes back where its chunk is further away than a region is large.
+    pub fn chain(&mut self, next: Self) -> Result<(), Self> {
+        // SAFETY: both claims are at hand.
+        match unsafe { set_more(self.last(), Some(next.chunk)) } {
+            true => Ok(()),
+            false => Err(next),
+        }
+    }
+
+    /// Splits a long segment between two of its chunks: answers the first chunks, as many as have up to `most` bytes of
+    /// payload, and keeps the others. What is remembered of both is for the caller to [replace](Self::set_meta). `None`
+    /// where the first chunk has more, the first chunks have none, or none would be left.
+    pub fn split_front(&mut self, most: usize) -> Option<Self> {
+        let mut len = 0;
+        let is_within = |chunk: &NonNull<u8>| {
+            len += self.bytes_in(*chunk).len();
+            len <= most
+        };
+        let last = self.chunks().take_while(is_within).last()?;
+        // SAFETY: as in `chunks`.
+        let rest = unsafe { more(last) }?;
+        if self.chunks().take_while(|&chunk| chunk != rest).all(|chunk| self.bytes_in(chunk).is_empty()) {
+            return None;
+        }
+        // SAFETY: the claim on the segment is that on all of its chunks; each is in one of the two from here on.
+        unsafe { set_more(last, None) };
+        let front = Self { chunk: self.chunk, _local: PhantomData };
+        self.chunk = rest;
+        Some(front)
     }
 
     /// Makes a frame of the payload with `headers` bytes before it, which `write` fills, and hands
@@ -552,9 +722,31 @@ impl Retained {
             )
         };
         write(front, payload);
-        ChunkState::set(self.chunk, ChunkState::TX_RETAINED);
         let len = headers as u16 + payload_len;
-        Ok(TxFrame::new(self.chunk, head as u16, len))
+        Ok(self.post(self.chunk, head as u16, len))
+    }
+
+    /// The frames of a long segment's other chunks, in their order, to follow that which
+    /// [`transmit`](Self::transmit) made just now.
+    pub fn transmit_rest(&mut self) -> impl Iterator<Item = TxFrame> + use<'_> {
+        self.chunks().skip(1).map(|chunk| {
+            // SAFETY: as in `header`, of each of the segment's chunks.
+            let header = unsafe { header(chunk).as_ref() };
+            self.post(chunk, header.payload_head, header.payload_len)
+        })
+    }
+
+    /// The NIC's claim on one of the segment's chunks.
+    #[inline]
+    fn post(&self, chunk: NonNull<u8>, head: u16, len: u16) -> TxFrame {
+        // SAFETY: as in `chunks`.
+        let is_continued = unsafe { more(chunk) }.is_some();
+        let state = match is_continued {
+            true => ChunkState::TX_RETAINED_LONG,
+            false => ChunkState::TX_RETAINED,
+        };
+        ChunkState::set(chunk, state);
+        TxFrame::new(chunk, head, len).with_continued(is_continued)
     }
 }
 
