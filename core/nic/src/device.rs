@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::{fs, io};
 
-use mem::ChunkBytes;
+use mem::{ChunkBytes, TX_PAYLOAD};
 use wire::EthernetRepr;
 
 use crate::driver_chunks::zero_copy_granularity;
@@ -32,18 +32,24 @@ const ZERO_COPY_OVERHEAD: usize = EthernetRepr::HEADER_LEN + 2 * VLAN_TAG + 4;
 /// `skb_shared_info` (veth, virtio_net; read in Linux 6.12).
 const ONE_BUFFER: usize = 4096 - 256 - 320;
 
+/// Chunks of a frame to send at most. In copy mode the kernel drops those with more than 18: the buffer's first part, and
+/// its `MAX_SKB_FRAGS` of 17 (net/xdp/xsk.c, Linux 6.12).
+const FRAME_CHUNKS: usize = 16;
+
 /// Bytes of the largest IP packets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mtu {
-    /// Of those that are sent: they lie in one chunk.
+    /// Of those that are sent.
     pub send: u16,
+    /// Chunks that a frame with one of them takes at most.
+    pub frame_chunks: u8,
     /// Of those that are received.
     pub receive: u16,
 }
 
 impl Mtu {
     /// Ethernet's usual one.
-    pub const ETHERNET: Self = Self { send: 1500, receive: 1500 };
+    pub const ETHERNET: Self = Self { send: 1500, frame_chunks: 1, receive: 1500 };
 }
 
 /// A network interface that could be opened.
@@ -129,15 +135,32 @@ impl Device {
     }
 
     /// The largest IP packets that pass the interface and fit chunks of this size, or several of them where
-    /// `multi_buffer`. What is sent lies in [`mem::CHUNK_SIZE`] bytes, whatever chunks are.
+    /// `multi_buffer`. What is sent takes [`mem::CHUNK_SIZE`] bytes of each, whatever chunks are.
     pub fn mtu(&self, chunk: ChunkBytes, zero_copy: bool, multi_buffer: bool) -> Mtu {
         let received = match multi_buffer {
             true => u16::MAX as usize,
             false => self.packet_in(chunk, zero_copy),
         };
-        let sent = ChunkBytes::Small.max_frame() - EthernetRepr::HEADER_LEN;
+        let one_chunk = ChunkBytes::Small.max_frame() - EthernetRepr::HEADER_LEN;
         let mtu = self.interface.mtu;
-        Mtu { send: mtu.min(sent) as u16, receive: mtu.min(received) as u16 }
+        let frame_chunks = match multi_buffer && mtu > one_chunk {
+            true => self.frame_chunks(zero_copy),
+            false => 1,
+        };
+        // Two chunks in a row hold more than one has room for: what is less is put into one.
+        let sent = one_chunk.max(frame_chunks / 2 * TX_PAYLOAD);
+        Mtu {
+            send: mtu.min(sent) as u16,
+            frame_chunks: frame_chunks as u8,
+            receive: mtu.min(received) as u16,
+        }
+    }
+
+    /// Chunks of a frame to send that the device takes with multi-buffer.
+    fn frame_chunks(&self, zero_copy: bool) -> usize {
+        let declared = self.xdp.and_then(|xdp| xdp.zero_copy_multi_buffer).unwrap_or(1);
+        let most = if zero_copy { (declared as usize).max(1) } else { FRAME_CHUNKS };
+        most.min(FRAME_CHUNKS)
     }
 }
 
@@ -214,9 +237,30 @@ pub(crate) mod tests {
         assert_eq!(mtu(1500, true, false), (1500, 1500, false));
         assert_eq!(mtu(3500, false, false), (1714, 3500, false));
         assert_eq!(mtu(3700, false, false), (1714, 3502, true));
-        // One chunk, of which igb uses 3 KiB; several.
+        // One chunk, of which igb uses 3 KiB; several, of which nothing is declared.
         assert_eq!(mtu(9000, true, false), (1714, 3046, true));
         assert_eq!(mtu(9000, true, true), (1714, 9000, true));
+        assert_eq!(mtu(9000, false, true), (9000, 9000, true));
+    }
+
+    #[test]
+    fn frames_to_send_have_several_chunks_where_the_device_takes_them() {
+        let sent = |mtu, zero_copy, multi_buffer, declared| {
+            let xdp =
+                XdpFeatures { zero_copy_multi_buffer: declared, ..XdpFeatures::default() };
+            let device = Device { xdp: Some(xdp), ..device("ice", mtu) };
+            let found = device.mtu(ChunkBytes::Page, zero_copy, multi_buffer);
+            (found.send, found.frame_chunks)
+        };
+        assert_eq!(sent(9000, false, true, None), (9000, 16));
+        assert_eq!(sent(9000, false, false, None), (1714, 1));
+        assert_eq!(sent(1500, false, true, None), (1500, 1));
+        assert_eq!(sent(65_535, false, true, None), (14_848, 16));
+        // Of five chunks, one may be nearly empty.
+        assert_eq!(sent(9000, true, true, Some(5)), (3_712, 5));
+        assert_eq!(sent(9000, true, true, Some(8)), (7_424, 8));
+        assert_eq!(sent(9000, true, true, Some(1)), (1714, 1));
+        assert_eq!(sent(9000, true, true, Some(99)), (9000, 16));
     }
 
     #[cfg(not(miri))]

@@ -17,10 +17,10 @@
 use std::time::Duration;
 
 use clock::{DueQueue, Instant};
-use mem::{Mbuf, PartialChecksum, Pool, TxFrame};
+use mem::{Mbuf, NoRoom, Pool, TxFrame};
 
 use crate::dice::Dice;
-use crate::{Armed, Capabilities, Closed, Nic, complete_checksum};
+use crate::{Armed, Capabilities, Closed, Nic, chunks};
 
 /// What happens to the frames of one direction, or of a link. Probabilities are per frame, 0 to 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -144,7 +144,9 @@ pub struct FaultStats {
 #[derive(Debug)]
 struct Lane {
     faults: Faults,
+    /// What is held back; a frame to send may have several chunks, which are due together.
     held: DueQueue<Mbuf>,
+    copies: Vec<Mbuf>,
     stats: FaultStats,
 }
 
@@ -162,7 +164,7 @@ impl Lane {
             }
         }
         let held = DueQueue::with_capacity(1024);
-        Ok(Self { faults, held, stats: FaultStats::default() })
+        Ok(Self { faults, held, copies: Vec::new(), stats: FaultStats::default() })
     }
 
     /// Draws what happens to a frame, and counts it.
@@ -178,28 +180,38 @@ impl Lane {
         fate
     }
 
-    /// Copies `bytes` to be delivered at `due`, the checksum complete before a bit is flipped.
+    /// Has what `copy` appends to its argument delivered at `due`, one bit flipped. Of several chunks of a frame all are, or
+    /// none.
     fn hold_copy(
         &mut self,
         due: Instant,
-        bytes: &[u8],
-        (partial, flip): (Option<PartialChecksum>, Option<usize>),
+        mut flip: Option<usize>,
         pool: &mut Pool,
+        copy: impl FnOnce(&mut Pool, &mut Vec<Mbuf>) -> bool,
     ) {
         let has_room = self.held.len() < self.faults.queue_frames;
-        let Some(mut mbuf) = has_room.then(|| pool.alloc().ok()).flatten() else {
+        if !has_room || !copy(pool, &mut self.copies) {
             self.stats.overflowed += 1;
-            return;
-        };
-        if mbuf.append(bytes).is_ok() {
-            complete_checksum(partial, mbuf.bytes_mut());
+        }
+        for mut mbuf in self.copies.drain(..) {
             corrupt(mbuf.bytes_mut(), flip);
+            flip = flip.and_then(|bit| bit.checked_sub(8 * mbuf.len()));
             self.held.push(due, mbuf);
-        } else {
-            self.stats.overflowed += 1;
-            pool.free(mbuf);
         }
     }
+}
+
+/// Appends a copy of a received frame to `out`. Answers whether there was memory.
+fn copy_received(bytes: &[u8], pool: &mut Pool, out: &mut Vec<Mbuf>) -> bool {
+    let Ok(mut mbuf) = pool.alloc() else { return false };
+    match mbuf.append(bytes) {
+        Ok(()) => out.push(mbuf),
+        Err(NoRoom) => {
+            pool.free(mbuf);
+            return false;
+        }
+    }
+    true
 }
 
 /// A driver behind a bad network.
@@ -281,7 +293,7 @@ impl<N: Nic> Nic for FaultNic<N> {
             corrupt(mbuf.bytes_mut(), fate.flip);
             let [due, again] = fate.delays.map(|delay| now + delay);
             if fate.duplicate {
-                lane.hold_copy(again, mbuf.bytes(), (None, None), pool);
+                lane.hold_copy(again, None, pool, |pool, out| copy_received(mbuf.bytes(), pool, out));
             }
             if due <= now && delivered < limit && lane.held.next_due().is_none_or(|due| due > now) {
                 // Nothing that is due is before it.
@@ -306,30 +318,32 @@ impl<N: Nic> Nic for FaultNic<N> {
     fn transmit(&mut self, now: Instant, pool: &mut Pool, frames: &mut Vec<TxFrame>) -> usize {
         let lane = &mut self.transmit;
         let taken = frames.len();
-        for frame in frames.drain(..) {
-            let fate = lane.draw(&mut self.dice, frame.len());
+        while let Some(frame) = chunks::first(frames) {
+            let (count, bytes) = (frame.len(), frame.iter().map(TxFrame::len).sum());
+            let fate = lane.draw(&mut self.dice, bytes);
             let [due, again] = fate.delays.map(|delay| now + delay);
             let untouched = fate.flip.is_none() && !fate.duplicate && due <= now;
             if fate.lost {
-                pool.complete(frame);
+                frames.drain(..count).for_each(|frame| pool.complete(frame));
             } else if untouched && lane.held.next_due().is_none_or(|due| due > now) {
                 // Nothing happens to it, and nothing due is before it: no copy.
-                self.outgoing.push(frame);
+                self.outgoing.extend(frames.drain(..count));
             } else {
-                let change = (frame.partial_checksum(), fate.flip);
-                lane.hold_copy(due, frame.bytes(), change, pool);
+                // The checksum is complete before a bit is flipped.
+                let copy = |pool: &mut Pool, out: &mut Vec<Mbuf>| chunks::copy(frame, pool, out);
+                lane.hold_copy(due, fate.flip, pool, copy);
                 if fate.duplicate {
-                    lane.hold_copy(again, frame.bytes(), change, pool);
+                    lane.hold_copy(again, fate.flip, pool, copy);
                 }
-                pool.complete(frame);
+                frames.drain(..count).for_each(|frame| pool.complete(frame));
                 // Keeps the order of frames that are due at once.
-                while let Some(mbuf) = lane.held.pop_due(now) {
-                    self.outgoing.push(mbuf.into_tx());
+                while let Some(copy) = lane.held.pop_due(now) {
+                    self.outgoing.push(chunks::into_tx(copy));
                 }
             }
         }
-        while let Some(mbuf) = lane.held.pop_due(now) {
-            self.outgoing.push(mbuf.into_tx());
+        while let Some(copy) = lane.held.pop_due(now) {
+            self.outgoing.push(chunks::into_tx(copy));
         }
         self.inner.transmit(now, pool, &mut self.outgoing);
         taken

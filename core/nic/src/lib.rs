@@ -12,6 +12,7 @@
 //!   `steer_program` (veth); [`probe`]: behind what a queue was given before.
 //! - `device`: what an interface can do, before it is opened, as the kernel declares it (`xdp_features`) and by what the
 //!   drivers ask (`driver_rules`).
+//! - [`chunks`]: frames to send that lie in several chunks; [`pieces`]: received ones.
 //! - [`multicast`]: link addresses that an interface accepts beside its own.
 //! - [`reflector`] and [`blaster`]: what a driver can do with no stack above it.
 extern crate alloc;
@@ -41,6 +42,7 @@ macro_rules! hand_on {
 
 pub mod af_xdp;
 pub mod blaster;
+pub mod chunks;
 pub mod device;
 pub mod dice;
 mod driver_chunks;
@@ -50,6 +52,7 @@ pub mod indirection;
 pub mod loopback;
 pub mod multicast;
 pub mod pcap;
+pub mod pieces;
 pub mod probe;
 pub mod queue_set;
 pub mod reflector;
@@ -212,7 +215,8 @@ pub trait Nic {
     ) -> usize;
 
     /// Step 6: takes frames from the front of `frames` in order, as many as the transmit ring has
-    /// room for, and makes sure that the device sends all that it holds. Answers how many it took.
+    /// room for, and makes sure that the device sends all that it holds. Answers how many it took: of a frame of
+    /// [several chunks](chunks), which it can only get where it sends such frames, all or none.
     /// Called with no frames it still tells the device to go on, where it stopped half way.
     fn transmit(&mut self, now: Instant, pool: &mut Pool, frames: &mut Vec<TxFrame>) -> usize;
 

@@ -27,7 +27,8 @@ use clock::Instant;
 use mem::{CHUNK_SIZE, Mbuf, Pool, RX_HEADROOM, TxFrame};
 use wire::MacAddr;
 
-use crate::{Armed, Capabilities, Closed, Nic, NicStats, complete_checksum};
+use crate::pieces::Pieces;
+use crate::{Armed, Capabilities, Closed, Nic, NicStats, chunks, complete_checksum};
 
 /// What happens to a frame for which the receiver's ring has no room.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,6 +56,9 @@ pub struct LoopbackConfig {
     pub macs: [MacAddr; 2],
     /// Largest frame in bytes, with the Ethernet header.
     pub max_frame_bytes: usize,
+    /// Chunks that a frame to send has at most: with several, those larger than one chunk arrive as AF_XDP has them, as
+    /// TCP segments [of one chunk each](crate::pieces).
+    pub frame_chunks: usize,
 }
 
 impl Default for LoopbackConfig {
@@ -66,6 +70,7 @@ impl Default for LoopbackConfig {
             tx_checksum_offload: false,
             macs: [MacAddr([2, 0, 0, 0, 0, 1]), MacAddr([2, 0, 0, 0, 0, 2])],
             max_frame_bytes: 1514,
+            frame_chunks: 1,
         }
     }
 }
@@ -93,7 +98,7 @@ impl Lane {
         }))
     }
 
-    /// Receives up to `limit` frames, and answers how many it took off the wire: without a buffer one is lost.
+    /// Receives up to `limit` frames of one chunk, and answers how many it took off the wire: without a buffer one is lost.
     #[inline]
     fn copy_to<const OFFLOADS: bool>(
         &mut self,
@@ -114,7 +119,41 @@ impl Lane {
         taken
     }
 
-    /// Frames that wait to be received.
+    /// The same of frames of any number of chunks. Answers how many chunks it took, and how many frames it lost, without a
+    /// buffer and as no sound segments.
+    fn join_to(
+        &mut self,
+        pieces: &mut Pieces,
+        verified: bool,
+        pool: &mut Pool,
+        out: &mut Vec<Mbuf>,
+        limit: usize,
+    ) -> [usize; 2] {
+        let mut received = pieces.take(out, limit);
+        let [mut no_buffer, mut unfit] = [0; 2];
+        for frame in chunks::frames(&self.frames[self.received..]) {
+            if received == limit {
+                break;
+            }
+            self.received += frame.len();
+            if let [only] = frame {
+                let copy = copy::<true>(only, pool);
+                (received, no_buffer) =
+                    (received + copy.iter().len(), no_buffer + usize::from(copy.is_none()));
+                out.extend(copy);
+            } else if !pieces.copy(frame.iter().map(TxFrame::bytes), pool) {
+                no_buffer += 1;
+            } else {
+                // A partial checksum is completed with each of the pieces.
+                let is_partial = frame[0].partial_checksum().is_some();
+                unfit += usize::from(pieces.finish(verified || is_partial, pool).is_err());
+                received += pieces.take(out, limit - received);
+            }
+        }
+        [no_buffer, unfit]
+    }
+
+    /// Chunks that wait to be received.
     fn travelling(&self) -> usize {
         self.frames.len() - self.received
     }
@@ -130,14 +169,18 @@ pub struct LoopbackNic {
     incoming: Rc<RefCell<Lane>>,
     config: LoopbackConfig,
     mac: MacAddr,
+    /// What arrived in several chunks.
+    pieces: Pieces,
     stats: NicStats,
 }
 
 /// Makes a wire and answers its two ends.
 pub fn pair(config: LoopbackConfig) -> (LoopbackNic, LoopbackNic) {
+    let frame_chunks = config.frame_chunks.max(1);
     let config = LoopbackConfig {
-        ring_frames: config.ring_frames.max(1),
-        max_frame_bytes: config.max_frame_bytes.min(CHUNK_SIZE - RX_HEADROOM),
+        ring_frames: config.ring_frames.max(frame_chunks),
+        max_frame_bytes: config.max_frame_bytes.min(frame_chunks * (CHUNK_SIZE - RX_HEADROOM)),
+        frame_chunks,
         ..config
     };
     let (there, back) = (Lane::new(config.ring_frames), Lane::new(config.ring_frames));
@@ -146,6 +189,7 @@ pub fn pair(config: LoopbackConfig) -> (LoopbackNic, LoopbackNic) {
         incoming: Rc::clone(incoming),
         config,
         mac,
+        pieces: Pieces::new(),
         stats: NicStats::default(),
     };
     (end(&there, &back, config.macs[0]), end(&back, &there, config.macs[1]))
@@ -161,6 +205,13 @@ impl LoopbackNic {
         frames.drain(..).chain(dropped.drain(..)).for_each(|frame| pool.complete(frame));
         *received = 0;
         count
+    }
+
+    #[inline(always)]
+    fn count_received(&mut self, received: &[Mbuf]) -> usize {
+        self.stats.rx_frames += received.len() as u64;
+        self.stats.rx_bytes += received.iter().map(|mbuf| mbuf.len() as u64).sum::<u64>();
+        received.len()
     }
 }
 
@@ -187,15 +238,22 @@ impl Nic for LoopbackNic {
         limit: usize,
     ) -> usize {
         let before = out.len();
+        if self.config.frame_chunks > 1 {
+            let verified = self.config.rx_checksums_verified;
+            let Self { incoming, pieces, .. } = self;
+            let [no_buffer, unfit] =
+                incoming.borrow_mut().join_to(pieces, verified, pool, out, limit);
+            self.stats.rx_no_buffer += no_buffer as u64;
+            self.stats.rx_unfit += unfit as u64;
+            return self.count_received(&out[before..]);
+        }
         let taken = match self.config.tx_checksum_offload {
             false => self.incoming.borrow_mut().copy_to::<false>(pool, out, limit),
             true => self.incoming.borrow_mut().copy_to::<true>(pool, out, limit),
         };
         let received = &out[before..];
         self.stats.rx_no_buffer += (taken - received.len()) as u64;
-        self.stats.rx_frames += received.len() as u64;
-        self.stats.rx_bytes += received.iter().map(|mbuf| mbuf.len() as u64).sum::<u64>();
-        received.len()
+        self.count_received(received)
     }
 
     fn transmit(&mut self, _now: Instant, pool: &mut Pool, frames: &mut Vec<TxFrame>) -> usize {
@@ -212,9 +270,15 @@ impl Nic for LoopbackNic {
             refused = long.map(|frame| pool.complete(frame)).count();
             count -= refused;
         }
-        let fitting = count.min(ring.saturating_sub(lane.travelling()));
+        let mut fitting = count.min(ring.saturating_sub(lane.travelling()));
+        let mut continued = 0;
+        if self.config.frame_chunks > 1 {
+            count = chunks::whole(frames, count);
+            fitting = chunks::whole(frames, fitting);
+            continued = frames[..count].iter().filter(|frame| frame.is_continued()).count();
+        }
         let taken = if self.config.when_full == WhenFull::Drop { count } else { fitting };
-        self.stats.tx_frames += taken as u64;
+        self.stats.tx_frames += (taken - continued) as u64;
         self.stats.tx_bytes += frames[..taken].iter().map(|frame| frame.len() as u64).sum::<u64>();
         self.stats.tx_dropped += refused as u64;
         lane.overflowed += (taken - fitting) as u64;
@@ -235,6 +299,7 @@ impl Nic for LoopbackNic {
 
     /// Takes this end's frames off the wire, received or not.
     fn close(mut self, pool: &mut Pool) -> Closed {
+        self.pieces.close(pool);
         Closed { returned: self.drain(pool) as u32, lost: 0 }
     }
 
@@ -263,7 +328,7 @@ impl Nic for LoopbackNic {
     }
 
     fn rx_backlog(&self) -> usize {
-        self.incoming.borrow().travelling()
+        self.incoming.borrow().travelling() + self.pieces.segments()
     }
 
     fn arm(&mut self) -> Armed {

@@ -32,11 +32,11 @@ use rtrb::{Consumer, Producer, RingBuffer};
 use rustix::event::epoll;
 
 use crate::unsafe_relayed_frames::RelayedFrames;
-use crate::{Armed, Capabilities, Closed, Nic, NicStats, complete_checksum};
+use crate::{Armed, Capabilities, Closed, Nic, NicStats, chunks};
 
 /// Frames in the ring from a thread without a queue to its relay.
 const RING_FRAMES: usize = 1024;
-/// Frames that a relay takes out of the rings at a time.
+/// Frames that a relay takes out of the rings at a time, and the rest of the last one's chunks.
 const BURST_FRAMES: usize = 64;
 
 /// The queue pairs of one elastic thread, any number of them.
@@ -61,6 +61,8 @@ struct ToRelay {
     thread: u8,
     ring: Producer<Mbuf>,
     passage: Arc<Passage>,
+    /// The copies of one frame.
+    copies: Vec<Mbuf>,
     stats: NicStats,
 }
 
@@ -125,9 +127,13 @@ impl<N: Nic> QueueSet<N> {
         for sender in all..threads {
             let (ring, to) = RingBuffer::new(RING_FRAMES);
             let (relay, passage) = (sender % all, Arc::new(Passage::default()));
-            let stats = NicStats::default();
-            sets[sender].relay =
-                Some(ToRelay { thread: relay as u8, ring, passage: Arc::clone(&passage), stats });
+            sets[sender].relay = Some(ToRelay {
+                thread: relay as u8,
+                ring,
+                passage: Arc::clone(&passage),
+                copies: Vec::new(),
+                stats: NicStats::default(),
+            });
             let relayed = &mut sets[relay].relayed;
             relayed.rings.push((sender as u8, to, passage));
             relayed.frames = RelayedFrames::with_capacity(BURST_FRAMES);
@@ -286,14 +292,16 @@ impl ToRelay {
         let is_closed = self.passage.is_closed.load(Ordering::Relaxed);
         // `copied` of them are taken and not yet completed.
         let (mut taken, mut copied) = (0, 0);
-        while let Some(frame) = frames.get(copied) {
+        while let Some(frame) = chunks::first(&frames[copied..]) {
+            let count = frame.len();
             if !is_closed {
                 // Where memory is short, acknowledgments have to leave all the same: a burst of copies is on its way then.
                 let room = if pool.allows(Want::Send) { 1 } else { RING_FRAMES - BURST_FRAMES };
-                if self.ring.slots() < room {
+                if self.ring.slots() < room.max(count) {
                     break;
                 }
-                let Ok(mut copy) = pool.alloc() else {
+                // The relay sends the copy, of which its device knows nothing.
+                if !chunks::copy(frame, pool, &mut self.copies) {
                     if copied == 0 {
                         break;
                     }
@@ -301,28 +309,25 @@ impl ToRelay {
                     frames.drain(..copied).for_each(|frame| pool.complete(frame));
                     copied = 0;
                     continue;
-                };
-                let fits = copy.append(frame.bytes()).is_ok();
-                // The relay sends the copy, of which its device knows nothing.
-                complete_checksum(frame.partial_checksum(), copy.bytes_mut());
-                let pushed = if fits { self.ring.push(copy).map_err(full) } else { Err(copy) };
-                match pushed {
-                    Ok(()) => {
-                        self.stats.tx_frames += 1;
-                        self.stats.tx_bytes += frame.len() as u64;
-                    }
-                    Err(copy) => {
-                        pool.free(copy);
-                        self.stats.tx_dropped += 1;
-                    }
                 }
+                self.stats.tx_frames += 1;
+                self.stats.tx_bytes += frame.iter().map(|chunk| chunk.len() as u64).sum::<u64>();
+                self.push_copies(pool);
             } else {
                 self.stats.tx_dropped += 1;
             }
-            (taken, copied) = (taken + 1, copied + 1);
+            (taken, copied) = (taken + count, copied + count);
         }
         frames.drain(..copied).for_each(|frame| pool.complete(frame));
         taken
+    }
+
+    /// Puts the copies of one frame into the ring, which has room: the relay sees all of them, or none.
+    fn push_copies(&mut self, pool: &mut Pool) {
+        if let Ok(slots) = self.ring.write_chunk_uninit(self.copies.len()) {
+            slots.fill_from_iter(self.copies.drain(..));
+        }
+        self.copies.drain(..).for_each(|copy| pool.free(copy));
     }
 
     fn close(self, pool: &mut Pool) {
@@ -334,11 +339,6 @@ impl ToRelay {
             free_all(left_behind, pool);
         }
     }
-}
-
-fn full(error: rtrb::PushError<Mbuf>) -> Mbuf {
-    let rtrb::PushError::Full(mbuf) = error;
-    mbuf
 }
 
 fn free_all(mut ring: Consumer<Mbuf>, pool: &mut Pool) {
@@ -354,12 +354,14 @@ impl FromOthers {
             let count = self.rings.len();
             for at in 0..count {
                 let (_, ring, _) = &mut self.rings[(self.first + at) % count];
-                while self.frames.len() < BURST_FRAMES
-                    && let Ok(mbuf) = ring.pop()
+                let mut goes_on = false;
+                while (goes_on || self.frames.len() < BURST_FRAMES)
+                    && let Ok(copy) = ring.pop()
                 {
-                    self.taken.tx_frames += 1;
-                    self.taken.tx_bytes += mbuf.len() as u64;
-                    self.frames.push(mbuf);
+                    goes_on = chunks::goes_on(&copy);
+                    self.taken.tx_frames += u64::from(!goes_on);
+                    self.taken.tx_bytes += copy.len() as u64;
+                    self.frames.push(copy);
                 }
             }
             self.first = (self.first + 1) % count.max(1);

@@ -4,7 +4,7 @@
 use clock::Instant;
 use mem::{Mbuf, Pool, TxFrame};
 
-use crate::{Armed, Capabilities, Closed, Nic};
+use crate::{Armed, Capabilities, Closed, Nic, chunks};
 
 /// Which way a frame goes, as its host sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,11 +34,13 @@ pub struct Tapped<N, T> {
     /// Frames at the front of the caller's queue that were seen, but that the inner driver had no room
     /// for: the caller offers them again, first and in order.
     seen_ahead: usize,
+    /// A frame of several chunks.
+    joined: Vec<u8>,
 }
 
 impl<N: Nic, T: Tap> Tapped<N, T> {
     pub(crate) fn with_tap(inner: N, tap: T) -> Self {
-        Self { inner, tap, seen_ahead: 0 }
+        Self { inner, tap, seen_ahead: 0, joined: Vec::new() }
     }
 }
 
@@ -63,8 +65,9 @@ impl<N: Nic, T: Tap> Nic for Tapped<N, T> {
     fn transmit(&mut self, now: Instant, pool: &mut Pool, frames: &mut Vec<TxFrame>) -> usize {
         if !frames.is_empty() && self.tap.is_listening() {
             // Seen before they go, as their bytes are the driver's afterwards.
-            for frame in frames.iter().skip(self.seen_ahead) {
-                self.tap.see(now, Direction::Sent, frame.bytes());
+            let unseen = frames.get(self.seen_ahead..).unwrap_or_default();
+            for frame in chunks::frames(unseen) {
+                self.tap.see(now, Direction::Sent, chunks::joined(frame, &mut self.joined));
             }
         }
         let taken = self.inner.transmit(now, pool, frames);

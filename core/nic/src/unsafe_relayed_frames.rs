@@ -9,6 +9,8 @@ use alloc::vec::Vec;
 
 use mem::{Mbuf, TxFrame};
 
+use crate::chunks;
+
 /// Frames that were mbufs, in order.
 #[derive(Debug, Default)]
 pub(crate) struct RelayedFrames(Vec<TxFrame>);
@@ -29,9 +31,9 @@ impl RelayedFrames {
         self.0.is_empty()
     }
 
-    /// Appends a frame whose bytes are those of `mbuf`.
-    pub fn push(&mut self, mbuf: Mbuf) {
-        self.0.push(mbuf.into_tx());
+    /// Appends a frame, or a chunk of one, whose bytes are those of a [copy](chunks::copy).
+    pub fn push(&mut self, copy: Mbuf) {
+        self.0.push(chunks::into_tx(copy));
     }
 
     /// Has `send` take frames from the front. It must not add any.

@@ -4,10 +4,12 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use domain::LocalEndpoint;
+use mem::TX_PAYLOAD;
 use wire::{Address, Endpoint, Ipv4Repr, MacAddr, Prefix, TcpRepr, ipv6::Ipv6Repr};
 
 use crate::policy::NetworkPolicy;
 use crate::tcp::congestion::CongestionAlgorithm;
+
 
 /// Settings of one dataplane's stack: the same for all of its elastic threads.
 #[derive(Clone, Debug)]
@@ -28,6 +30,9 @@ pub struct StackConfig {
     pub neighbors: Vec<(Address, MacAddr)>,
     /// Largest IP packet, in bytes (1,500 on Ethernet).
     pub mtu_bytes: u16,
+    /// Chunks of packet memory that a frame with a TCP segment takes at most: several where the device sends such frames, and
+    /// `mtu_bytes` may be larger than a chunk then.
+    pub frame_chunks: u8,
     /// Largest IP packet that is received, in bytes, where that is another one.
     pub receive_mtu_bytes: Option<u16>,
     /// TCP ports on which connections are accepted.
@@ -147,6 +152,7 @@ impl StackConfig {
             dscp: 0,
             neighbors: Vec::new(),
             mtu_bytes: 1500,
+            frame_chunks: 1,
             receive_mtu_bytes: None,
             tcp_listen: Vec::new(),
             udp_bind: Vec::new(),
@@ -259,10 +265,12 @@ impl StackConfig {
         self.mtu_bytes.saturating_sub(Self::headers_len(peer))
     }
 
-    /// Payload bytes that one segment with a timestamp carries to every peer.
+    /// Payload bytes that one segment with a timestamp carries to every peer; of one that is longer than a chunk of packet
+    /// memory, an equal part.
     pub fn segment_bytes(&self) -> usize {
         let all = self.addresses.iter().map(|own| self.mss(own.address));
-        usize::from(all.min().unwrap_or(0)).saturating_sub(12)
+        let whole = usize::from(all.min().unwrap_or(0)).saturating_sub(12);
+        whole / whole.div_ceil(TX_PAYLOAD).max(1)
     }
 
     /// Largest TCP payload that is received from `peer`, without options: announced to it (RFC 9293 §3.7.1).

@@ -49,6 +49,8 @@ counters! {
     tcp_segments_in,
     /// TCP segments sent.
     tcp_segments_out,
+    /// TCP segments among them that were longer than a chunk of packet memory, each a frame of several.
+    tcp_long_segments_out,
     /// TCP payload bytes received in order.
     tcp_bytes_in,
     /// TCP payload bytes sent for the first time.

@@ -150,8 +150,13 @@ pub fn copy_and_sum(src: &[u8], dst: &mut [u8]) -> Sum {
 ///
 /// Where the field lies outside the frame, nothing is changed.
 pub fn complete_checksum(frame: &mut [u8], start: usize, offset: usize) {
+    complete_checksum_before(frame, Sum::ZERO, start, offset);
+}
+
+/// The same where more of the frame lies elsewhere: `behind` is its sum, as if its bytes followed those from `start` on.
+pub fn complete_checksum_before(frame: &mut [u8], behind: Sum, start: usize, offset: usize) {
     let Some(bytes) = frame.get_mut(start..) else { return };
-    let checksum = match Sum::of(bytes).finish() {
+    let checksum = match Sum::of(bytes).add(behind).finish() {
         0 => u16::MAX,
         checksum => checksum,
     };

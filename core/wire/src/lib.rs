@@ -55,7 +55,7 @@ pub mod udp;
 
 pub use addr::{Address, Endpoint, Ipv4Addr, Ipv6Addr, MacAddr, ParseAddrError, Prefix};
 pub use arp::{ArpOperation, ArpRepr};
-pub use checksum::{Sum, complete_checksum, copy_and_sum};
+pub use checksum::{Sum, complete_checksum, complete_checksum_before, copy_and_sum};
 pub use established::{
     EstablishedFields, EstablishedHeaders, EstablishedTemplate, EstablishedView,
 };

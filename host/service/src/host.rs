@@ -83,6 +83,7 @@ pub fn runtime(config: &RunConfig, mac: MacAddr, mtu: Mtu) -> anyhow::Result<Run
     let mut stack = StackConfig::new(address, bits, mac);
     stack.addresses = addresses;
     stack.mtu_bytes = mtu.send;
+    stack.frame_chunks = mtu.frame_chunks;
     stack.receive_mtu_bytes = Some(mtu.receive);
     stack.routes = config.network.routes()?;
     stack.neighbors = config.network.neighbors()?;

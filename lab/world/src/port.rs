@@ -7,8 +7,9 @@
 use std::collections::VecDeque;
 
 use clock::{Duration, Instant};
-use mem::{Mbuf, Pool, RX_HEADROOM, TxFrame};
-use nic::{Armed, Capabilities, Closed, Nic, NicStats, complete_checksum};
+use mem::{ChunkBytes, Mbuf, Pool, RX_HEADROOM, TxFrame};
+use nic::pieces::Pieces;
+use nic::{Armed, Capabilities, Closed, Nic, NicStats, chunks, complete_checksum};
 
 use crate::dice::Dice;
 use crate::network::SharedNetwork;
@@ -24,6 +25,8 @@ pub struct VirtualNic {
     sending: VecDeque<(Instant, TxFrame)>,
     /// A frame as it leaves.
     completed: Vec<u8>,
+    /// What arrived, and is larger than a chunk.
+    pieces: Pieces,
     /// The last moment that the driver was told.
     now: Instant,
     dice: Dice,
@@ -62,6 +65,7 @@ impl VirtualNic {
             config,
             sending: VecDeque::new(),
             completed: Vec::new(),
+            pieces: Pieces::new(),
             now: Instant::ZERO,
             dice,
             stats: NicStats::default(),
@@ -79,23 +83,36 @@ impl Nic for VirtualNic {
     ) -> usize {
         self.now = now;
         let mut network = self.network.borrow_mut();
-        let mut received = 0;
+        let mut received = self.pieces.take(out, limit);
         while received < limit
             && let Some(frame) = network.take(self.port, self.queue)
         {
-            match pool.alloc() {
-                Ok(mut mbuf) => {
-                    if mbuf.reset(RX_HEADROOM).and_then(|()| mbuf.append(&frame)).is_ok() {
-                        self.stats.rx_bytes += frame.len() as u64;
-                        received += 1;
-                        out.push(mbuf);
-                    } else {
-                        self.stats.rx_dropped += 1;
-                        pool.free(mbuf);
+            let before = out.len();
+            if frame.len() > ChunkBytes::Small.max_frame() {
+                // As a device leaves it, and AF_XDP's driver takes it.
+                match self.pieces.copy(std::iter::once(&frame[..]), pool) {
+                    true => {
+                        let is_sound = self.pieces.finish(self.config.rx_checksums_verified, pool);
+                        self.stats.rx_unfit += u64::from(is_sound.is_err());
+                        self.pieces.take(out, limit - received);
                     }
+                    false => self.stats.rx_no_buffer += 1,
                 }
-                Err(_) => self.stats.rx_no_buffer += 1,
+            } else {
+                match pool.alloc() {
+                    Ok(mut mbuf) => {
+                        if mbuf.reset(RX_HEADROOM).and_then(|()| mbuf.append(&frame)).is_ok() {
+                            out.push(mbuf);
+                        } else {
+                            self.stats.rx_dropped += 1;
+                            pool.free(mbuf);
+                        }
+                    }
+                    Err(_) => self.stats.rx_no_buffer += 1,
+                }
             }
+            received += out.len() - before;
+            self.stats.rx_bytes += out[before..].iter().map(|mbuf| mbuf.len() as u64).sum::<u64>();
             network.recycle(frame);
         }
         network.taken(self.port, self.queue, received as u64);
@@ -107,27 +124,33 @@ impl Nic for VirtualNic {
         self.now = now;
         let mut network = self.network.borrow_mut();
         let room = self.config.ring_frames.saturating_sub(self.sending.len());
-        let taken = frames.len().min(room);
-        for frame in frames.drain(..taken) {
-            if frame.len() > self.config.max_frame_bytes {
+        let taken = chunks::whole(frames, room);
+        let mut rest = frames.drain(..taken);
+        while let Some(first) = rest.next() {
+            let partial = first.partial_checksum();
+            let mut frame = vec![first];
+            while frame.last().is_some_and(TxFrame::is_continued) {
+                frame.extend(rest.next());
+            }
+            self.completed.clear();
+            frame.iter().for_each(|chunk| self.completed.extend_from_slice(chunk.bytes()));
+            if self.completed.len() > self.config.max_frame_bytes {
                 self.stats.tx_dropped += 1;
-                pool.complete(frame);
+                frame.into_iter().for_each(|chunk| pool.complete(chunk));
                 continue;
             }
             self.stats.tx_frames += 1;
-            self.stats.tx_bytes += frame.len() as u64;
-            self.completed.clear();
-            self.completed.extend_from_slice(frame.bytes());
-            complete_checksum(frame.partial_checksum(), &mut self.completed);
+            self.stats.tx_bytes += self.completed.len() as u64;
+            complete_checksum(partial, &mut self.completed);
             network.send_through(now, self.port, self.queue, &self.completed);
             if self.config.longest_read.is_zero() {
-                pool.complete(frame);
+                frame.into_iter().for_each(|chunk| pool.complete(chunk));
                 continue;
             }
             let read = self.dice.duration(Duration::ZERO, self.config.longest_read);
             // In order, as a ring completes.
             let done = self.sending.back().map_or(now + read, |(last, _)| *last.max(&(now + read)));
-            self.sending.push_back((done, frame));
+            self.sending.extend(frame.into_iter().map(|chunk| (done, chunk)));
         }
         taken
     }
@@ -144,7 +167,8 @@ impl Nic for VirtualNic {
     }
 
     /// What the device still reads has been on the network since it was handed over.
-    fn close(self, pool: &mut Pool) -> Closed {
+    fn close(mut self, pool: &mut Pool) -> Closed {
+        self.pieces.close(pool);
         let returned = self.sending.len() as u32;
         self.sending.into_iter().for_each(|(_, frame)| pool.complete(frame));
         Closed { returned, lost: 0 }
@@ -171,7 +195,7 @@ impl Nic for VirtualNic {
     }
 
     fn rx_backlog(&self) -> usize {
-        self.network.borrow().waiting(self.port, self.queue)
+        self.network.borrow().waiting(self.port, self.queue) + self.pieces.segments()
     }
 
     fn next_event(&self) -> Option<Instant> {

@@ -15,9 +15,10 @@ use wire::EthernetRepr;
 
 use super::config::AfXdpError;
 use super::lending::Lending;
-use super::pieces::{MOST, Pieces};
 use super::socket::{MappedSocket, Rings, XdpSocket};
 use super::unsafe_map::MappedRing;
+use crate::chunks::whole;
+use crate::pieces::{MOST, Pieces};
 use crate::unsafe_ring::{Consumer, Producer};
 use crate::{Armed, Capabilities, Closed, Nic, NicStats};
 
@@ -220,6 +221,18 @@ fn checksum_request(partial: PartialChecksum) -> [u8; TX_METADATA] {
     request
 }
 
+/// The options of a frame's descriptor, whose metadata is written where it has some.
+#[inline]
+fn options_of(frame: &mut TxFrame) -> XdpDescOptions {
+    let mut options = XdpDescOptions::empty();
+    options.set(XdpDescOptions::XDP_PKT_CONTD, frame.is_continued());
+    if let Some(partial) = frame.partial_checksum() {
+        frame.write_metadata(checksum_request(partial));
+        options |= TX_METADATA_OPTION;
+    }
+    options
+}
+
 /// All entries that wait for us.
 fn drain<T: crate::unsafe_ring::Entry>(ring: &mut Consumer<T, MappedRing<T>>) -> Vec<T> {
     ring.peek(u32::MAX);
@@ -278,14 +291,14 @@ impl Nic for AfXdp {
             // What is in flight must fit the completion ring, else the kernel stops sending.
             let room = self.socket.sizes.completion.saturating_sub(self.in_flight);
             let want = u32::try_from(frames.len()).unwrap_or(u32::MAX).min(room);
-            let mut submitted = 0;
+            let (mut submitted, mut continued) = (0, 0);
             let reserved = self.tx.reserve(want) as usize;
-            taken = reserved.min(frames.len());
+            taken = if reserved < frames.len() { whole(frames, reserved) } else { frames.len() };
             for mut frame in frames.drain(..taken) {
                 let mut options = XdpDescOptions::empty();
-                if let Some(partial) = frame.partial_checksum() {
-                    frame.write_metadata(checksum_request(partial));
-                    options = TX_METADATA_OPTION;
+                if !frame.is_plain() {
+                    options = options_of(&mut frame);
+                    continued += u32::from(frame.is_continued());
                 }
                 match pool.post(frame) {
                     Ok((addr, len)) => {
@@ -303,7 +316,7 @@ impl Nic for AfXdp {
             if submitted > 0 {
                 self.tx.submit();
                 self.in_flight += submitted;
-                self.stats.tx_frames += u64::from(submitted);
+                self.stats.tx_frames += u64::from(submitted.saturating_sub(continued));
             }
         }
         // In_flight counts what has no completion yet: without it, nothing can be pending, and the

@@ -31,7 +31,6 @@ mod adopt;
 mod config;
 mod driver;
 mod lending;
-mod pieces;
 mod socket;
 mod unsafe_map;
 

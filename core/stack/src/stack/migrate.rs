@@ -40,6 +40,7 @@ use crate::groups::Groups;
 use crate::shared::FLOW_GROUPS;
 use crate::stats::StackStats;
 use crate::tcp::conn::{Cold, Conn, Place};
+use crate::tcp::long;
 use crate::unsafe_packed::PackedGroup;
 use crate::wheel::{Entry, tick_of};
 
@@ -327,21 +328,14 @@ fn part(
     done
 }
 
-/// The same segment in a chunk of its own; what it was in is the device's alone.
+/// The same segment in chunks of its own; what it was in is the device's alone.
 fn copy_of(
     segment: Retained,
     pool: &mut Pool,
     stats: &mut StackStats,
 ) -> Result<Retained, Retained> {
-    let Ok(mut mbuf) = pool.alloc() else { return Err(segment) };
-    if mbuf.append(segment.payload()).is_err() {
-        // It came out of a chunk with as much room.
-        debug_assert!(false, "{} bytes do not fit", segment.payload().len());
-        pool.free(mbuf);
-        return Err(segment);
-    }
-    stats.tx_payload_copies += u64::from(!segment.payload().is_empty());
-    let meta = segment.meta();
+    let Ok(copy) = long::copy_of(&segment, pool) else { return Err(segment) };
+    stats.tx_payload_copies += u64::from(segment.meta().len > 0);
     pool.release(segment);
-    Ok(mbuf.retain(meta))
+    Ok(copy)
 }

@@ -4,13 +4,14 @@
 //! order of RFC 9293 §3.10.7.4, `ack` (with `rtt` and `loss`), `receive` (with `reassembly`) and `close`. `loss` says what an
 //! acknowledgment or a time-out means for what was sent, with `scoreboard`, `rack`, `tail`, `prr`, `spurious` and
 //! `congestion`; `ecn` reads and writes marks, and `path_mtu`, with the messages of `too_big`, says how large segments are.
+//! `long` knows segments of several chunks.
 //! `listen` (with `half_open`, `handshake` and `cookie`) and `connect` open. `send_queue` decides what is sent, at the pace of
 //! `pacing`,
 //! `output` (with `announce`) sends it, `reset` what belongs to no connection and what is `owed`; `settle` ends a batch,
 //! `timers` (with `keepalive`) fires; `calls` executes the application's batched system calls, `unlisten` ends what a closed port has not handed over. `predicted` is the short way
 //! through `segment`, `ack` and `receive` for the segment that an established connection expects.
 //!
-//! Each file imports only files to its left: `scoreboard` | `rack`, `prr`, `congestion` | `recovery` | `conn`, `fields`,
+//! Each file imports only files to its left: `long` | `scoreboard` | `rack`, `prr`, `congestion` | `recovery` | `conn`, `fields`,
 //! `owed`, `backlog`, `keepalive` | `handshake`, `rtt`, `ecn` | `spurious`, `tail` | `path_mtu` | `loss`, `announce`, `pacing` |
 //! `group` | `output`, `reset` |
 //! `send_queue` | `settle` | `cookie`, `half_open` | `connect`, `listen` | `close`, `ack` | `receive` | `predicted` | `segment`;
@@ -34,6 +35,7 @@ pub(crate) mod info;
 pub(crate) mod isn;
 pub(crate) mod keepalive;
 pub(crate) mod listen;
+pub(crate) mod long;
 pub(crate) mod loss;
 pub(crate) mod output;
 pub(crate) mod owed;

@@ -2,7 +2,7 @@
 
 use core::num::NonZero;
 
-use mem::{Mbuf, PartialChecksum, Retained, TxMeta};
+use mem::{Mbuf, NoRoom, PartialChecksum, Retained, TxMeta};
 use wire::ipv4::ECN_NOT_ECT;
 use wire::{
     MAX_OPTIONS_LEN, MacAddr, Protocol, SackBlocks, SeqNumber, Sum, TcpFlags, TcpOptions, TcpRepr,
@@ -13,7 +13,7 @@ use super::announce::{announce_window, receive_room};
 use super::conn::{Cold, Conn, Flags, Place, State};
 use super::group::FlowGroup;
 use super::rtt::rto_ticks;
-use super::{ecn, fields};
+use super::{ecn, fields, long};
 use crate::context::{Asker, Context, emit_link_and_ip, link_and_ip_len};
 use crate::pairs::Pair;
 use crate::shared::Shared;
@@ -198,7 +198,7 @@ pub(crate) fn transmit(
     retained: &mut Retained,
     ctx: &mut Context<'_>,
 ) -> Result<(), mem::Exhausted> {
-    if !ctx.can_send() {
+    if !ctx.can_send() || retained.is_long() && !has_room(retained, ctx) {
         return Err(mem::Exhausted);
     }
     let meta = retained.meta();
@@ -207,7 +207,7 @@ pub(crate) fn transmit(
         flags = flags.union(TcpFlags::ACK);
     }
     let (flags, ecn) = ecn::stamp(conn, flags, &meta);
-    let (seq, payload_len) = (SeqNumber(meta.seq), retained.payload().len());
+    let (seq, payload_len) = (SeqNumber(meta.seq), usize::from(meta.len));
     let is_offloaded = is_offloaded(payload_len, ctx);
     let payload_sum = (!is_offloaded).then_some(Sum::from_bits(meta.payload_sum));
     let link = ctx.resolve_for(conn);
@@ -217,25 +217,21 @@ pub(crate) fn transmit(
         conn.flags.has(Flags::ACK_NOW) && tells_blocks(conn) && options.sack_blocks.is_empty();
     let segment = Segment { seq, flags, payload_len, payload_sum, options, window, ecn };
     let pair = ctx.addresses(conn.flow.pair());
-    let tcp_at = link_and_ip_len(pair.remote);
-    let headers = tcp_at + TcpRepr::HEADER_LEN + segment.options.len();
     match link {
         Some(mac) if !retained.is_in_nic() => {
-            let shared = ctx.shared;
-            let write =
-                |out: &mut [u8], _: &[u8]| write_headers(out, conn, &segment, shared, (mac, pair));
-            let frame = retained.transmit(headers, write).map_err(|mem::NoRoom| mem::Exhausted)?;
-            let partial = is_offloaded.then(|| partial_checksum(tcp_at));
-            ctx.out.frames.push(frame.with_partial_checksum(partial));
+            push_frame(conn, retained, &segment, (mac, pair), ctx)?;
         }
         Some(mac) => {
-            let copy = copy_for_transmission(conn, retained, &segment, headers, (mac, pair), ctx)?;
-            ctx.out.frames.push(copy.into_tx());
+            let mut copy = long::copy_of(retained, ctx.pool).inspect_err(|_| ctx.stats.tx_dropped += 1)?;
+            ctx.stats.tx_payload_copies += u64::from(meta.len > 0);
+            let pushed = push_frame(conn, &mut copy, &segment, (mac, pair), ctx);
+            ctx.pool.release(copy);
+            pushed?;
         }
+        // Sent and lost: a frame of several chunks does not wait.
+        None if retained.is_long() => ctx.stats.unresolved_drops += 1,
         None => {
-            let nobody = MacAddr([0; 6]);
-            let copy =
-                copy_for_transmission(conn, retained, &segment, headers, (nobody, pair), ctx)?;
+            let copy = copy_to_wait(conn, retained, &segment, pair, ctx)?;
             ctx.wait_for_link(pair.remote, copy, Asker::Ours);
         }
     }
@@ -262,17 +258,47 @@ pub(crate) fn transmit(
     Ok(())
 }
 
-/// The whole frame in a buffer of its own, where the segment's cannot be used: with a complete checksum, as it may have to
-/// wait for a link address.
+/// Whether the NIC's queue takes all chunks of a segment.
 #[cold]
-fn copy_for_transmission(
+fn has_room(segment: &Retained, ctx: &Context<'_>) -> bool {
+    ctx.out.frames.len() + segment.parts().count() <= ctx.out.max_frames
+}
+
+/// Puts the headers before a segment's payload, and gives the NIC its claim on the frame.
+#[inline(always)]
+fn push_frame(
+    conn: &Conn,
+    retained: &mut Retained,
+    segment: &Segment,
+    to: (MacAddr, Pair),
+    ctx: &mut Context<'_>,
+) -> Result<(), mem::Exhausted> {
+    let (shared, tcp_at) = (ctx.shared, link_and_ip_len(to.1.remote));
+    let headers = tcp_at + TcpRepr::HEADER_LEN + segment.options.len();
+    let write = |out: &mut [u8], _: &[u8]| write_headers(out, conn, segment, shared, to);
+    let frame = retained.transmit(headers, write).map_err(|NoRoom| mem::Exhausted)?;
+    let is_offloaded = segment.payload_sum.is_none();
+    let partial = is_offloaded.then(|| partial_checksum(tcp_at));
+    let is_continued = frame.is_continued();
+    ctx.out.frames.push(frame.with_partial_checksum(partial));
+    if is_continued {
+        ctx.out.frames.extend(retained.transmit_rest());
+        ctx.stats.tcp_long_segments_out += 1;
+    }
+    Ok(())
+}
+
+/// The whole frame in a buffer of its own, but for its destination: with a complete checksum, as it is not known to
+/// leave as a segment's frame does.
+#[cold]
+fn copy_to_wait(
     conn: &Conn,
     retained: &Retained,
     segment: &Segment,
-    headers: usize,
-    to: (MacAddr, Pair),
+    pair: Pair,
     ctx: &mut Context<'_>,
 ) -> Result<Mbuf, mem::Exhausted> {
+    let headers = link_and_ip_len(pair.remote) + TcpRepr::HEADER_LEN + segment.options.len();
     let mut mbuf = ctx.alloc_frame()?;
     let filled = mbuf.append(retained.payload()).and_then(|()| mbuf.prepend(headers).map(|_| ()));
     if filled.is_err() {
@@ -281,6 +307,7 @@ fn copy_for_transmission(
     }
     let payload_sum = segment.payload_sum.or_else(|| Some(Sum::of(retained.payload())));
     let segment = &Segment { payload_sum, ..*segment };
+    let to = (MacAddr([0; 6]), pair);
     write_headers(&mut mbuf.bytes_mut()[..headers], conn, segment, ctx.shared, to);
     ctx.stats.tx_payload_copies += !retained.payload().is_empty() as u64;
     Ok(mbuf)

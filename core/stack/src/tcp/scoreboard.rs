@@ -6,7 +6,9 @@
 use alloc::collections::VecDeque;
 
 use mem::{Pool, Retained};
-use wire::{SeqNumber, Sum, TcpFlags};
+use wire::{SeqNumber, TcpFlags};
+
+use super::long;
 
 /// Segments on a scoreboard at most: what is walked over, or freed, for one acknowledgment.
 pub(crate) const MAX_SEGMENTS: usize = 8192;
@@ -67,7 +69,7 @@ impl Sent {
 
     /// Its payload bytes. Reads the chunk.
     pub fn payload_len(&self) -> u16 {
-        self.retained.payload().len() as u16
+        self.retained.meta().len
     }
 
     /// Whether it is lost, and was not sent again.
@@ -332,7 +334,7 @@ impl Scoreboard {
     ) -> bool {
         let Some(sent) = self.segments.get_mut(index) else { return false };
         let Some(retained) = cut(&mut sent.retained) else { return false };
-        let len = retained.payload().len() as u16;
+        let len = retained.meta().len;
         let Sent { at_ns, seq, transmissions, fate, .. } = *sent;
         (sent.seq, sent.len) = (seq + u32::from(len), sent.len - len);
         self.segments.insert(index, Sent { retained, at_ns, seq, len, transmissions, fate });
@@ -431,7 +433,7 @@ pub(crate) fn trim(retained: &mut Retained, cut: u16) {
     retained.trim_front(cut.into());
     meta.seq = meta.seq.wrapping_add(cut.into());
     meta.len -= cut;
-    meta.payload_sum = Sum::of(retained.payload()).to_bits();
+    meta.payload_sum = long::sum(retained).to_bits();
     retained.set_meta(meta);
 }
 

@@ -3,14 +3,14 @@
 //! The application's buffers are segments as they stand where they fit, which nearly all do. Longer ones are cut, short
 //! ones that wait are joined, so that segments are equal but the last.
 
-use mem::{Mbuf, Retained, TxMeta, Want};
+use mem::{Mbuf, Retained, TX_PAYLOAD, TxMeta, Want};
 use wire::{SeqNumber, Sum, TcpFlags};
 
 use super::conn::{Cold, Conn, Flags, MAX_LISTED, Place};
 use super::output::{note_pending, sequence_len, transmit};
 use super::recovery::{Probe, SizeProbe};
 use super::scoreboard::{End, MAX_SEGMENTS, Scoreboard, trim};
-use super::{loss, pacing, path_mtu, spurious};
+use super::{long, loss, pacing, path_mtu, spurious};
 use crate::context::{Context, Shares};
 
 /// What is noted about a new segment at the end of the send queue.
@@ -42,7 +42,10 @@ pub(crate) fn enqueue(
     conn.snd_end += len;
     note_pending(conn, place, ctx);
     let fits = conn.flight() + len <= conn.cwnd.min(conn.snd_wnd) || flags.contains(TcpFlags::SYN);
-    let waits = conn.flags.has(Flags::UNSENT.and(Flags::TRACKED))
+    // Of a message that goes on, segments are made that are as long as they may be.
+    let grows = usize::from(conn.mss) > TX_PAYLOAD && flags == TcpFlags::NONE;
+    let waits = grows
+        || conn.flags.has(Flags::UNSENT.and(Flags::TRACKED))
         || conn.listed >= MAX_LISTED
         || is_silly(conn, &meta, ctx)
         || pacing::due_ns(conn, cold, ctx).is_some();
@@ -114,13 +117,8 @@ fn join(segment: &mut Retained, bytes: &[u8], flags: TcpFlags) -> bool {
     if segment.append(bytes).is_err() {
         return false;
     }
-    let meta = segment.meta();
-    segment.set_meta(TxMeta {
-        len: meta.len + bytes.len() as u16,
-        flags: TcpFlags(meta.flags).union(flags).0,
-        payload_sum: Sum::of(segment.payload()).to_bits(),
-        ..meta
-    });
+    let added = (bytes.len() as u16, Sum::of(bytes));
+    segment.set_meta(long::longer(segment.meta(), added, flags.0));
     true
 }
 
@@ -149,7 +147,7 @@ fn resend_lost(conn: &mut Conn, cold: &mut Cold, ctx: &mut Context<'_>) -> bool 
     let mut pipe = before;
     loop {
         board.send_lost(|retained, seq, end| {
-            let fits = retained.payload().len() <= conn.mss.into();
+            let fits = retained.meta().len <= conn.mss;
             if !(fits && may_resend(conn, pipe, seq, end)) {
                 return None;
             }
@@ -311,8 +309,8 @@ fn is_crowded(conn: &Conn, cold: &Cold, ctx: &Context<'_>) -> bool {
     all >= MAX_SEGMENTS || all - arrived >= most as usize
 }
 
-/// Fills the first waiting segment up from the next one, where it is much shorter than the peer's segments and the
-/// windows have room for a whole one: segments are equal but the last.
+/// Fills the first waiting segment up from the next ones, where it is much shorter than the peer's segments and the
+/// windows have room for a whole one: segments are about equal but the last.
 fn fill_front(conn: &Conn, cold: &mut Cold, room: u32, ctx: &mut Context<'_>) {
     let Some(meta) = cold.unsent.front() else { return };
     if !is_nearly_full(conn, &meta) && u32::from(conn.mss) <= room {
@@ -322,9 +320,13 @@ fn fill_front(conn: &Conn, cold: &mut Cold, room: u32, ctx: &mut Context<'_>) {
 
 fn fill(conn: &Conn, cold: &mut Cold, ctx: &mut Context<'_>) {
     let Some(mut first) = cold.unsent.pop() else { return };
-    let meta = first.meta();
     while let Some(next) = cold.unsent.front() {
-        let missing = conn.mss.saturating_sub(first.meta().len);
+        let meta = first.meta();
+        if first.is_long() && is_nearly_full(conn, &meta) {
+            // To fill it up would cost a copy of more than is missing.
+            break;
+        }
+        let missing = conn.mss.saturating_sub(meta.len);
         let controls = TcpFlags::SYN.union(TcpFlags::FIN);
         let taken = missing.min(next.len);
         let is_whole = taken == next.len;
@@ -333,9 +335,15 @@ fn fill(conn: &Conn, cold: &mut Cold, ctx: &mut Context<'_>) {
         }
         let flags = if is_whole { TcpFlags(next.flags) } else { TcpFlags::NONE };
         let copied = cold.unsent.with_front(|second| {
-            let bytes = &second.payload()[..usize::from(taken)];
-            join(&mut first, bytes, flags)
+            let bytes = second.payload().get(..usize::from(taken));
+            bytes.is_some_and(|bytes| join(&mut first, bytes, flags))
         });
+        if copied != Some(true) && usize::from(meta.len + taken) > TX_PAYLOAD {
+            if !lengthen(&mut first, cold, taken, ctx) {
+                break;
+            }
+            continue;
+        }
         if copied != Some(true) {
             // Its chunk has no room behind it.
             match move_to_front(first, ctx) {
@@ -359,13 +367,39 @@ fn fill(conn: &Conn, cold: &mut Cold, ctx: &mut Context<'_>) {
     cold.unsent.push_front(first);
 }
 
+/// Puts the next `taken` bytes that wait behind the first waiting segment, in chunks of their own. Answers whether it did.
+fn lengthen(first: &mut Retained, cold: &mut Cold, taken: u16, ctx: &mut Context<'_>) -> bool {
+    // Room towards the device for all of them comes sooner or later.
+    let most = usize::from(ctx.shared.config.frame_chunks).min(ctx.out.max_frames);
+    let chunks = cold.unsent.with_front(|second| second.parts().count());
+    if first.parts().count() + chunks.unwrap_or(0) > most {
+        return false;
+    }
+    let second = match cold.unsent.front() {
+        Some(next) if next.len > taken => {
+            cold.unsent.with_front(|second| cut_front(second, taken, ctx).ok()).flatten()
+        }
+        _ => cold.unsent.pop(),
+    };
+    let Some(second) = second else { return false };
+    match long::chain(first, second) {
+        Ok(()) => true,
+        Err(second) => {
+            cold.unsent.push_front(second);
+            false
+        }
+    }
+}
+
 /// The same segment in a chunk with room behind it.
 ///
 /// # Errors
-/// It comes back where there is no memory, or its chunk begins with it.
+/// It comes back where there is no memory, its chunk begins with it, or it has several.
 fn move_to_front(segment: Retained, ctx: &mut Context<'_>) -> Result<Retained, Retained> {
     let Ok(mut mbuf) = ctx.pool.alloc() else { return Err(segment) };
-    let gains = mbuf.append(segment.payload()).is_ok() && mbuf.tailroom() > segment.tailroom();
+    let gains = !segment.is_long()
+        && mbuf.append(segment.payload()).is_ok()
+        && mbuf.tailroom() > segment.tailroom();
     if !gains {
         ctx.pool.free(mbuf);
         return Err(segment);
@@ -382,7 +416,8 @@ fn split_front(cold: &mut Cold, cut: u16, ctx: &mut Context<'_>) -> Result<(), m
     Ok(())
 }
 
-/// Takes the first `cut` payload bytes of a segment into a segment of their own.
+/// Takes the first `cut` payload bytes of a segment into a segment of their own; of a long one the first chunks, where they
+/// have fewer.
 fn cut_front(
     second: &mut Retained,
     cut: u16,
@@ -390,14 +425,23 @@ fn cut_front(
 ) -> Result<Retained, mem::Exhausted> {
     let meta = second.meta();
     let cut = cut.min(meta.len);
+    let flags = TcpFlags(meta.flags).difference(TcpFlags::FIN.union(TcpFlags::PSH)).0;
+    if let Some(mut front) = long::split(second, cut) {
+        front.set_meta(TxMeta { flags, ..front.meta() });
+        return Ok(front);
+    }
     let mut mbuf = ctx.pool.alloc()?;
-    if mbuf.append(&second.payload()[..usize::from(cut)]).is_err() {
-        ctx.pool.free(mbuf);
-        return Err(mem::Exhausted);
+    let mut left = usize::from(cut);
+    for part in second.parts() {
+        let part = &part[..part.len().min(left)];
+        if mbuf.append(part).is_err() {
+            ctx.pool.free(mbuf);
+            return Err(mem::Exhausted);
+        }
+        left -= part.len();
     }
     ctx.stats.tx_payload_copies += 1;
     let payload_sum = Sum::of(mbuf.bytes()).to_bits();
-    let flags = TcpFlags(meta.flags).difference(TcpFlags::FIN.union(TcpFlags::PSH)).0;
     trim(second, cut);
     Ok(mbuf.retain(TxMeta { payload_sum, len: cut, flags, ..meta }))
 }

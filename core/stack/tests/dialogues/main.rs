@@ -32,6 +32,7 @@ mod fragments;
 mod handshake;
 mod info;
 mod isn;
+mod jumbo;
 mod keepalive;
 mod leave;
 mod listening;

@@ -36,6 +36,8 @@ mod handshake;
 mod info;
 #[path = "../dialogues/isn.rs"]
 mod isn;
+#[path = "../dialogues/jumbo.rs"]
+mod jumbo;
 #[path = "../dialogues/keepalive.rs"]
 mod keepalive;
 #[path = "../dialogues/leave.rs"]

@@ -27,12 +27,12 @@ pub struct Way {
 impl Way {
     /// The largest packets that a device takes and gives by it.
     pub fn mtu(self, device: &Device) -> Mtu {
-        let Mtu { send, receive } = device.mtu(self.chunk, self.zero_copy, self.multi_buffer);
+        let found = device.mtu(self.chunk, self.zero_copy, self.multi_buffer);
         // The kernel drops what the driver leaves in several of its own buffers.
         let is_one_buffer =
             self.program == AttachMode::Native && !self.zero_copy && !self.multi_buffer;
         let one_buffer = one_buffer_mtu(device).filter(|_| is_one_buffer && device.is_jumbo());
-        Mtu { send, receive: one_buffer.map_or(receive, |most| receive.min(most)) }
+        Mtu { receive: one_buffer.map_or(found.receive, |most| found.receive.min(most)), ..found }
     }
 
     /// This way, with checksums of what is sent completed as `wanted`.

@@ -271,6 +271,7 @@ impl Passed {
                 queues: count,
                 rx_buffers,
                 mtu_bytes,
+                frame_chunks,
                 receive_mtu_bytes,
                 tx_checksum_offload,
                 table,
@@ -278,7 +279,7 @@ impl Passed {
             } => {
                 let register = next("register of peers")?;
                 let mac = interface.mac;
-                let mtu = Mtu { send: mtu_bytes, receive: receive_mtu_bytes };
+                let mtu = Mtu { send: mtu_bytes, frame_chunks, receive: receive_mtu_bytes };
                 let mut mapped = Vec::new();
                 for queue in 0..count {
                     let facts = AdoptedQueue {

@@ -104,6 +104,8 @@ pub enum PassedWire {
         chunk_bytes: usize,
         /// Largest IP packet that is sent, in bytes.
         mtu_bytes: u16,
+        /// Chunks that a frame with one takes at most.
+        frame_chunks: u8,
         /// Largest IP packet that is received, in bytes.
         receive_mtu_bytes: u16,
         /// Whether the device completes the checksums of what is sent.

@@ -238,6 +238,7 @@ impl HeldPort {
             rx_buffers: queues.rx_buffers,
             chunk_bytes: way.chunk.get(),
             mtu_bytes: mtu.send,
+            frame_chunks: mtu.frame_chunks,
             receive_mtu_bytes: mtu.receive,
             tx_checksum_offload: way.tx_checksum_offload,
             table: steering.table.as_deref().map(PassedTable::of),

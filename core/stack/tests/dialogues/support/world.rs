@@ -158,7 +158,9 @@ impl World {
             offset: 0x1234_5678,
         };
         let now = Instant::from_millis(1_000);
-        let segment_bytes = config.mss(PEER_IP) as usize;
+        // Where a segment has several chunks, in as many parts as a configuration has them.
+        let whole = config.mss(PEER_IP) as usize;
+        let segment_bytes = if config.frame_chunks > 1 { config.segment_bytes() } else { whole };
         let config = StackConfig { tx_checksum_offload: crate::OFFLOADS, ..config };
         let shared = Arc::new(Shared::new(config, &secrets, 1).with_register(register));
         shared.neighbors.learn(PEER_IP, PEER_MAC, now);
@@ -454,9 +456,26 @@ impl World {
             frames.append(self.stack.frames());
             frames.append(self.other.frames());
         }
+        let mut joined = Vec::new();
+        let mut partial_checksum = None;
         for frame in frames {
-            let mut bytes = frame.bytes().to_vec();
-            if let Some(PartialChecksum { start, offset }) = frame.partial_checksum() {
+            if joined.is_empty() {
+                partial_checksum = frame.partial_checksum();
+            } else {
+                assert_eq!(frame.partial_checksum(), None, "the first chunk has it");
+            }
+            joined.extend_from_slice(frame.bytes());
+            let is_continued = frame.is_continued();
+            if self.nic_holds {
+                self.in_nic.push(frame);
+            } else {
+                self.pool.complete(frame);
+            }
+            if is_continued {
+                continue;
+            }
+            let mut bytes = core::mem::take(&mut joined);
+            if let Some(PartialChecksum { start, offset }) = partial_checksum {
                 assert_eq!(Some(crate::OFFLOADS), Some(true), "the NIC completes no checksums");
                 complete_checksum(&mut bytes, start.into(), offset.get().into());
                 self.completed += 1;
@@ -467,12 +486,8 @@ impl World {
                 Some(target) => asked.push(target),
                 None => self.out.push(out),
             }
-            if self.nic_holds {
-                self.in_nic.push(frame);
-            } else {
-                self.pool.complete(frame);
-            }
         }
+        assert!(joined.is_empty(), "a frame without its last chunk");
         if self.nic_takes {
             self.claimed_before_now();
         }

@@ -1,16 +1,18 @@
-//! Frames that the device left in several chunks: gathered, and cut to TCP segments of one chunk each.
+//! Received frames that lie in several chunks: gathered, and cut to TCP segments of one chunk each.
+//!
+//! A device leaves such a frame in chunks; a wire in memory has it [copied](Pieces::copy) into some.
 
 use std::collections::VecDeque;
 
-use mem::{Mbuf, Pool};
+use mem::{Mbuf, Pool, RX_HEADROOM};
 use wire::{LongSegment, Sum};
 
 /// Chunks of one frame at most: the kernel's first buffer and its `MAX_SKB_FRAGS`.
-pub(super) const MOST: usize = 18;
+pub const MOST: usize = 18;
 
 /// The chunks of a frame whose last one has not come yet, and the segments of one that has come.
 #[derive(Debug)]
-pub(super) struct Pieces {
+pub struct Pieces {
     held: Vec<Mbuf>,
     /// It had more than [`MOST`]: the rest is dropped as it comes.
     too_many: bool,
@@ -20,22 +22,45 @@ pub(super) struct Pieces {
 
 /// A frame that was dropped: it is no TCP segment, a part of one is wrong, or it has too many chunks.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Dropped;
+pub struct Dropped;
 
 impl Pieces {
-    pub(super) fn new() -> Self {
+    /// No frame, with memory for one.
+    pub fn new() -> Self {
         let (held, segments) = (Vec::with_capacity(MOST), VecDeque::with_capacity(MOST));
         Self { held, too_many: false, segments }
     }
 
+    /// Takes a whole frame, whose bytes lie in `parts`, in chunks that are copies of it. Answers whether there was memory: it
+    /// is to be [finished](Self::finish) then.
+    pub fn copy<'a>(&mut self, parts: impl Iterator<Item = &'a [u8]>, pool: &mut Pool) -> bool {
+        for mut part in parts {
+            while !part.is_empty() && !self.too_many {
+                if self.held.last().is_none_or(|mbuf| mbuf.tailroom() == 0) {
+                    let Some(mbuf) = pool.alloc().ok().map(at_headroom) else {
+                        self.drop_held(pool);
+                        return false;
+                    };
+                    self.push(mbuf, pool);
+                }
+                let Some(mbuf) = self.held.last_mut() else { break };
+                let (fitting, rest) = part.split_at(part.len().min(mbuf.tailroom()));
+                // It is no more than the tailroom.
+                let _ = mbuf.append(fitting);
+                part = rest;
+            }
+        }
+        true
+    }
+
     /// Whether the next chunk is a frame's first one.
     #[inline]
-    pub(super) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.held.is_empty() && !self.too_many
     }
 
     /// Takes the next chunk of a frame.
-    pub(super) fn push(&mut self, mbuf: Mbuf, pool: &mut Pool) {
+    pub fn push(&mut self, mbuf: Mbuf, pool: &mut Pool) {
         if self.too_many || self.held.len() == MOST {
             self.too_many = true;
             pool.free(mbuf);
@@ -50,7 +75,7 @@ impl Pieces {
     ///
     /// # Errors
     /// It is dropped.
-    pub(super) fn finish(&mut self, verified: bool, pool: &mut Pool) -> Result<(), Dropped> {
+    pub fn finish(&mut self, verified: bool, pool: &mut Pool) -> Result<(), Dropped> {
         let cut =
             if std::mem::take(&mut self.too_many) { Err(Dropped) } else { self.cut(verified) };
         let Ok(headers) = cut else {
@@ -65,7 +90,7 @@ impl Pieces {
     }
 
     /// Appends `limit` segments at most to `out`, oldest first, and answers how many.
-    pub(super) fn take(&mut self, out: &mut Vec<Mbuf>, limit: usize) -> usize {
+    pub fn take(&mut self, out: &mut Vec<Mbuf>, limit: usize) -> usize {
         let taken = self.segments.len().min(limit);
         out.extend(self.segments.drain(..taken));
         taken
@@ -73,7 +98,7 @@ impl Pieces {
 
     /// Segments that wait to be taken.
     #[inline]
-    pub(super) fn segments(&self) -> usize {
+    pub fn segments(&self) -> usize {
         self.segments.len()
     }
 
@@ -108,10 +133,23 @@ impl Pieces {
     }
 
     /// Returns all chunks.
-    pub(super) fn close(&mut self, pool: &mut Pool) {
+    pub fn close(&mut self, pool: &mut Pool) {
         self.drop_held(pool);
         self.segments.drain(..).for_each(|mbuf| pool.free(mbuf));
     }
+}
+
+impl Default for Pieces {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// An mbuf that begins where a device puts a frame.
+fn at_headroom(mut mbuf: Mbuf) -> Mbuf {
+    // It lies in every chunk.
+    let _ = mbuf.reset(RX_HEADROOM);
+    mbuf
 }
 
 #[cfg(test)]

@@ -1,0 +1,79 @@
+//! Segments whose payload lies in several chunks: what a device that sends frames of several chunks takes in one.
+//!
+//! A chunk holds [`TX_PAYLOAD`](mem::TX_PAYLOAD) bytes. The send queue chains the chunks of a segment that is to be larger, without a
+//! copy; a segment that has to be shorter again is split between two of them. Everywhere else it is one segment.
+
+use mem::{Exhausted, Pool, Retained, TxMeta};
+use wire::Sum;
+
+/// The sum of a segment's payload.
+pub(crate) fn sum(segment: &Retained) -> Sum {
+    let mut at = 0;
+    segment.parts().fold(Sum::ZERO, |sum, part| {
+        let sum = sum.add_at(Sum::of(part), at);
+        at += part.len();
+        sum
+    })
+}
+
+/// What is remembered of a segment to which `len` bytes with a sum were added at its end.
+pub(crate) fn longer(meta: TxMeta, (len, sum): (u16, Sum), flags: u8) -> TxMeta {
+    let payload_sum = Sum::from_bits(meta.payload_sum).add_at(sum, meta.len.into()).to_bits();
+    TxMeta { len: meta.len + len, flags: meta.flags | flags, payload_sum, ..meta }
+}
+
+/// Puts the payload of `second` behind that of `first`, in its chunks.
+///
+/// # Errors
+/// It comes back where its chunks are too far away.
+pub(crate) fn chain(first: &mut Retained, second: Retained) -> Result<(), Retained> {
+    let (meta, added) = (first.meta(), second.meta());
+    first.chain(second)?;
+    let sum = Sum::from_bits(added.payload_sum);
+    first.set_meta(longer(meta, (added.len, sum), added.flags));
+    Ok(())
+}
+
+/// Takes the first chunks of a long segment, with `most` bytes at most, into a segment of their own; `None` where its
+/// first chunk has more.
+pub(crate) fn split(segment: &mut Retained, most: u16) -> Option<Retained> {
+    let meta = segment.meta();
+    let mut front = segment.split_front(most.into())?;
+    let len = front.parts().map(<[u8]>::len).sum::<usize>() as u16;
+    front.set_meta(TxMeta { len, payload_sum: sum(&front).to_bits(), ..meta });
+    let (seq, len) = (meta.seq.wrapping_add(len.into()), meta.len - len);
+    segment.set_meta(TxMeta { seq, len, payload_sum: sum(segment).to_bits(), ..meta });
+    Some(front)
+}
+
+/// The same segment in chunks of its own.
+///
+/// # Errors
+/// There is no memory.
+pub(crate) fn copy_of(segment: &Retained, pool: &mut Pool) -> Result<Retained, Exhausted> {
+    let mut copy: Option<Retained> = None;
+    for part in segment.parts() {
+        let is_made = pool.alloc().is_ok_and(|mut mbuf| {
+            // It came out of a chunk with as much room.
+            let fits = mbuf.append(part).is_ok();
+            debug_assert!(fits, "{} bytes do not fit", part.len());
+            let part = mbuf.retain(segment.meta());
+            let part = match (&mut copy, fits) {
+                (Some(copy), true) => copy.chain(part).err(),
+                (None, true) => {
+                    copy = Some(part);
+                    None
+                }
+                (_, false) => Some(part),
+            };
+            let is_made = part.is_none();
+            part.into_iter().for_each(|part| pool.release(part));
+            is_made
+        });
+        if !is_made {
+            copy.into_iter().for_each(|copy| pool.release(copy));
+            return Err(Exhausted);
+        }
+    }
+    copy.ok_or(Exhausted)
+}
