@@ -256,3 +256,67 @@ proptest! {
         rig.finish();
     }
 }
+
+/// Delayed, doubled and lost as one: its chunks follow each other, with a checksum that is complete.
+#[test]
+fn a_frame_of_several_chunks_has_one_fate() {
+    use crate::test_frames::{chunks, partial_chunks, payload_len, segment};
+    let faults = Faults { loss: 0.2, duplicate: 0.2, reorder: 0.2, ..Faults::none() };
+    for tx_checksum_offload in [false, true] {
+        let config = LoopbackConfig {
+            max_frame_bytes: 9014,
+            frame_chunks: 6,
+            tx_checksum_offload,
+            ..LoopbackConfig::default()
+        };
+        let (near, mut far) = pair(config);
+        let mut nic = FaultNic::new(near, 7, Faults::perfect(), faults).expect("probabilities");
+        let mut pool = Pool::new(&Region::heap(CHUNKS as u32), CHUNKS);
+        let make = if tx_checksum_offload { partial_chunks } else { chunks };
+        let (long, mut bytes, mut now) = (segment(8_000), 0, Instant::ZERO);
+        for _ in 0..100 {
+            let mut frames = make(&long, 1_789, &mut pool);
+            frames.extend(make(&segment(1), 1_789, &mut pool));
+            nic.transmit(now, &mut pool, &mut frames);
+            let mut out = Vec::new();
+            far.receive(now, &mut pool, &mut out, usize::MAX);
+            bytes += out.iter().map(payload_len).sum::<usize>();
+            out.drain(..).for_each(|mbuf| pool.free(mbuf));
+            nic.reclaim(&mut pool);
+            now += Duration::from_millis(1);
+        }
+        let stats = nic.transmit_stats();
+        assert_eq!((stats.seen, far.stats().rx_unfit, stats.overflowed), (200, 0, 0));
+        assert!(stats.lost > 20 && stats.duplicated > 20 && stats.reordered > 20, "{stats:?}");
+        assert!((60 * 8_000..120 * 8_000).contains(&bytes), "{bytes}");
+        nic.close(&mut pool);
+        far.close(&mut pool);
+        assert_eq!(pool.available(), CHUNKS);
+    }
+}
+
+/// A bit of the third chunk counts as one of the frame.
+#[test]
+fn a_flipped_bit_lies_anywhere_in_a_frame_of_several_chunks() {
+    use crate::test_frames::{chunks, segment};
+    let config =
+        LoopbackConfig { max_frame_bytes: 9014, frame_chunks: 6, ..LoopbackConfig::default() };
+    let (near, mut far) = pair(config);
+    let faults = Faults { corrupt: 1.0, ..Faults::none() };
+    let mut nic = FaultNic::new(near, 7, Faults::perfect(), faults).expect("probabilities");
+    let mut pool = Pool::new(&Region::heap(CHUNKS as u32), CHUNKS);
+    let long = segment(8_000);
+    for _ in 0..50 {
+        let mut frames = chunks(&long, 1_789, &mut pool);
+        nic.transmit(Instant::ZERO, &mut pool, &mut frames);
+    }
+    let late = Instant::ZERO + Duration::from_millis(1);
+    nic.transmit(late, &mut pool, &mut Vec::new());
+    let mut out = Vec::new();
+    far.receive(late, &mut pool, &mut out, usize::MAX);
+    assert!(far.stats().rx_unfit > 45, "{:?}", far.stats());
+    out.drain(..).for_each(|mbuf| pool.free(mbuf));
+    nic.reclaim(&mut pool);
+    nic.close(&mut pool);
+    assert_eq!(pool.available(), CHUNKS);
+}

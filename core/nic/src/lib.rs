@@ -62,6 +62,8 @@ pub mod shm;
 pub mod shm_offer;
 pub mod steer_program;
 pub mod tap;
+#[cfg(test)]
+mod test_frames;
 pub mod tracer;
 mod unsafe_ethtool;
 mod unsafe_interface;

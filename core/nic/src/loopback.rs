@@ -469,4 +469,63 @@ mod tests {
         far.close(&mut there);
         assert_eq!(here.available() + there.available(), 512);
     }
+
+    #[test]
+    fn frames_of_several_chunks_arrive_as_segments_and_only_whole() {
+        use crate::test_frames::{chunks, partial_chunks, payload_len, segment};
+        for tx_checksum_offload in [false, true] {
+            let config = LoopbackConfig {
+                ring_frames: 7,
+                when_full: WhenFull::Wait,
+                max_frame_bytes: 9014,
+                frame_chunks: 6,
+                tx_checksum_offload,
+                ..LoopbackConfig::default()
+            };
+            let (mut near, mut far, mut here, mut there) = rig(config);
+            let (long, short) = (segment(8_945), segment(10));
+            let make = if tx_checksum_offload { partial_chunks } else { chunks };
+            let mut frames = make(&short, 1_789, &mut here);
+            frames.extend(make(&long, 1_789, &mut here));
+            frames.extend(make(&long, 1_789, &mut here));
+            // Six chunks of the first long one fit beside the short one, and nothing more.
+            assert_eq!((frames.len(), near.transmit(Instant::ZERO, &mut here, &mut frames)), (13, 7));
+            assert_eq!((near.stats().tx_frames, far.rx_backlog()), (2, 7));
+            assert_eq!(near.transmit(Instant::ZERO, &mut here, &mut frames), 0, "no room for a whole one");
+            let mut out = Vec::new();
+            // Of the segments that became of it, some are left for later.
+            assert_eq!(far.receive(Instant::ZERO, &mut there, &mut out, 3), 3);
+            assert_eq!(far.rx_backlog(), 4);
+            assert_eq!(far.receive(Instant::ZERO, &mut there, &mut out, 64), 4);
+            assert_eq!(near.reclaim(&mut here), 7);
+            assert_eq!(near.transmit(Instant::ZERO, &mut here, &mut frames), 6);
+            far.receive(Instant::ZERO, &mut there, &mut out, 1);
+            let total: usize = out.iter().map(payload_len).sum();
+            out.drain(..).for_each(|mbuf| there.free(mbuf));
+            assert!(total > 8_955, "{total}");
+            // What was not taken of a frame comes back, too.
+            far.close(&mut there);
+            near.close(&mut here);
+            assert_eq!((here.available(), there.available()), (256, 256));
+        }
+    }
+
+    #[test]
+    fn a_frame_of_several_chunks_without_buffers_or_with_a_wrong_checksum_is_lost_and_counted() {
+        use crate::test_frames::{chunks, segment};
+        let config =
+            LoopbackConfig { max_frame_bytes: 9014, frame_chunks: 6, ..LoopbackConfig::default() };
+        let (mut near, mut far, mut here, _) = rig(config);
+        let mut there = Pool::new(&Region::heap(3), 3);
+        let mut long = segment(8_000);
+        let mut frames = chunks(&long, 1_789, &mut here);
+        long.truncate(4_054);
+        frames.extend(chunks(&long, 1_789, &mut here));
+        near.transmit(Instant::ZERO, &mut here, &mut frames);
+        let mut out = Vec::new();
+        assert_eq!(far.receive(Instant::ZERO, &mut there, &mut out, 64), 0);
+        assert_eq!((far.stats().rx_no_buffer, far.stats().rx_unfit), (1, 1));
+        near.reclaim(&mut here);
+        assert_eq!((here.available(), there.available()), (256, 3));
+    }
 }

@@ -180,6 +180,28 @@ mod tests {
         assert_eq!(seen, expected);
     }
 
+    #[test]
+    fn a_frame_of_several_chunks_is_one_record() {
+        use crate::test_frames::{chunks, segment};
+        let config =
+            LoopbackConfig { max_frame_bytes: 9014, frame_chunks: 6, ..LoopbackConfig::default() };
+        let (near, far) = pair(config);
+        let mut pool = Pool::new(&Region::heap(64), 64);
+        let mut nic = PcapNic::new(near, Vec::new(), Duration::ZERO).expect("a header");
+        let long = segment(8_000);
+        let mut queue = chunks(&long, 1_789, &mut pool);
+        queue.extend(frames(&mut pool, 1..2));
+        nic.transmit(Instant::ZERO, &mut pool, &mut queue);
+        let (near, capture) = nic.into_parts();
+        [near, far].into_iter().for_each(|end| _ = end.close(&mut pool));
+        let capture = capture.expect("nothing failed");
+        let mut reader = PcapReader::new(&capture[..]).expect("a capture");
+        let first = reader.next_packet().expect("one").expect("whole");
+        assert!(first.data[..] == long[..]);
+        assert_eq!(reader.next_packet().expect("another").expect("whole").data.len(), 60);
+        assert!(reader.next_packet().is_none());
+    }
+
     /// Takes the file header and one frame, then is full.
     struct SmallDisk(usize);
     impl Write for SmallDisk {

@@ -392,6 +392,7 @@ mod tests {
 
     use super::*;
     use crate::loopback::{self, LoopbackConfig, LoopbackNic};
+    use crate::test_frames;
 
     const NOW: Instant = Instant::ZERO;
 
@@ -515,6 +516,46 @@ mod tests {
         assert_eq!((marks, sender.in_flight()), ([60, 100], 0));
         assert_eq!((relay.stats().tx_frames, sender.stats().tx_frames), (60, 100));
         assert_eq!((sender.stats().tx_bytes, relay.stats().tx_bytes), (6_000, 3_600));
+    }
+
+    /// All of its chunks, with nothing between them, however the rings of a device and of the threads cut the bursts.
+    #[test]
+    fn a_relay_sends_a_frame_of_several_chunks_whole() {
+        let region = Region::heap(2048);
+        let [mut pool, mut other] = [Pool::new(&region, 512), Pool::new(&region, 512)];
+        let config = LoopbackConfig {
+            ring_frames: 7,
+            when_full: loopback::WhenFull::Wait,
+            frame_chunks: 5,
+            max_frame_bytes: 9014,
+            ..LoopbackConfig::default()
+        };
+        let (near, mut far) = loopback::pair(config);
+        let mut sets = QueueSet::deal(vec![near], 2).expect("a queue");
+        let [relay, sender] = &mut sets[..] else { panic!("two sets") };
+        let (long, short) = (test_frames::segment(7_000), test_frames::segment(100));
+        let mut others = Vec::new();
+        let mut own = Vec::new();
+        for _ in 0..60 {
+            others.extend(test_frames::chunks(&long, 1_500, &mut other));
+            own.extend(test_frames::chunks(&short, 1_500, &mut pool));
+        }
+        let chunks = others.len();
+        assert_eq!((chunks, sender.transmit(NOW, &mut other, &mut others)), (300, 300));
+        assert_eq!((sender.stats().tx_frames, relay.relayed()), (60, 300));
+        let (mut bytes, mut cycles) = (0, 0);
+        while relay.in_flight() > 0 || !own.is_empty() {
+            relay.transmit(NOW, &mut pool, &mut own);
+            let mut out = Vec::new();
+            far.receive(NOW, &mut pool, &mut out, 64);
+            relay.reclaim(&mut pool);
+            bytes += out.iter().map(test_frames::payload_len).sum::<usize>();
+            out.into_iter().for_each(|mbuf| pool.free(mbuf));
+            cycles += 1;
+            assert!(cycles < 1_000);
+        }
+        assert_eq!((bytes, far.stats().rx_unfit), (60 * 7_100, 0));
+        assert_eq!((relay.stats().tx_frames, relay.stats().tx_bytes), (60, 60 * 154));
     }
 
     /// In both orders, with frames in the ring.

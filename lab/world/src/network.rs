@@ -53,6 +53,8 @@ pub enum Spread {
 pub struct NetworkStats {
     /// Frames that hosts sent.
     pub sent: u64,
+    /// Frames among them that were longer than a chunk of packet memory.
+    pub long: u64,
     /// Copies that set out, one for each receiver of a broadcast.
     pub started: u64,
     /// Frames addressed to nobody (a corrupted address, say).
@@ -333,6 +335,7 @@ impl Network {
     /// Port `from` sends a frame.
     pub fn send(&mut self, now: Instant, from: usize, frame: &[u8]) {
         self.stats.sent += 1;
+        self.stats.long += u64::from(frame.len() > mem::CHUNK_SIZE);
         self.digest.word(now.as_nanos() ^ (from as u64) << 56);
         self.digest.bytes(frame);
         if from == 0

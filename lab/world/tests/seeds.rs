@@ -40,6 +40,18 @@ fn paths_are_among_them() {
     assert!(dropped > reported && reported > 0, "{dropped} dropped, {reported} reported");
 }
 
+/// Segments of several chunks, of which some are lost, held back and damaged, over paths that carry less after a while.
+#[test]
+fn jumbo_frames() {
+    for scenario in [Scenario::Bulk, Scenario::Echo, Scenario::Kv] {
+        let config = ScenarioConfig { jumbo: true, ..ScenarioConfig::new(scenario) };
+        all_pass(&config, 0);
+        let outcomes = run_many(0, 10, &config, 2, |_, _| {});
+        let long: u64 = outcomes.iter().map(|(_, outcome)| outcome.stats.network.long).sum();
+        assert!(long > 0, "{scenario:?}");
+    }
+}
+
 #[test]
 fn echo() {
     assert!(all_pass(&ScenarioConfig::new(Scenario::Echo), 0) > 0);

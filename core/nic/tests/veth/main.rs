@@ -3,6 +3,7 @@
 
 mod checksums;
 mod ipv6;
+mod jumbo;
 mod rig;
 mod steering;
 

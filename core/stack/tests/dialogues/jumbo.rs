@@ -1,5 +1,6 @@
 //! Segments that are longer than a chunk of packet memory, where the device sends frames of several.
 
+use clock::Duration;
 use stack::StackConfig;
 use wire::TcpFlags;
 
@@ -11,6 +12,7 @@ const MSS: u32 = 8_960;
 const PART: u32 = 1_789;
 /// Bytes of a segment of five of them.
 const LONG: u32 = 5 * PART;
+const RTT: Duration = ms(10);
 
 fn jumbo() -> StackConfig {
     let mut config = config();
@@ -26,11 +28,14 @@ fn open() -> Open {
 /// A connection whose first segments have been acknowledged, so that its window is larger than what a test sends, and where
 /// its stream is.
 fn opened(world: &mut World, open: Open) -> (Peer, u32) {
-    let peer = Peer::establish(world, 5, open);
+    let (peer, _) = Peer::knock(world, 5, open);
+    world.pass(RTT);
+    world.hear(&peer.seg(1, 1));
     let mut at = 1;
     for _ in 0..4 {
         world.send(LONG as usize);
         at += LONG;
+        world.pass(RTT);
         world.hear(&peer.seg(1, at));
     }
     world.segments();
@@ -148,6 +153,7 @@ fn a_lost_segment_of_several_chunks_is_sent_again_as_one() {
         world.send(5 * LONG as usize);
         let ends: Vec<u32> = (0..=5).map(|count| at + count * LONG).collect();
         expect(&mut world, &peer, &ends[..5].map_to(LONG));
+        world.pass(RTT);
         // The first one is lost; while the device still reads it, a copy is sent.
         for end in &ends[2..] {
             world.hear(&if sack { peer.sack(1, at, &[(ends[1], *end)]) } else { peer.seg(1, at) });

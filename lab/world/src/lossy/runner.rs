@@ -53,6 +53,8 @@ pub struct ScenarioConfig {
     pub turns: Option<usize>,
     /// The server has another number of queue pairs than cores, and several of these; else so do some servers, by seed.
     pub queues: bool,
+    /// All hosts send and receive packets of 9,000 bytes, in several chunks of packet memory.
+    pub jumbo: bool,
     /// Keep the frames that the server sends and receives.
     pub capture: bool,
     /// Share of the packets that the network cuts into fragments.
@@ -71,6 +73,7 @@ impl ScenarioConfig {
             distant: false,
             turns: None,
             queues: false,
+            jumbo: false,
             capture: false,
             fragments: 0.0,
         }
@@ -235,6 +238,9 @@ impl Simulation {
         }
         if let Some(turns) = config.turns {
             variation.crowd(seed, turns);
+        }
+        if config.jumbo {
+            variation.grow_frames();
         }
         if config.vary {
             variation.speak_ipv6(seed);

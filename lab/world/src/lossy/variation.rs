@@ -385,6 +385,21 @@ impl Variation {
         server.chunks += 256 * u32::from(server.cores);
     }
 
+    /// All hosts have an MTU of 9,000 bytes, and a path has it until it changes.
+    pub fn grow_frames(&mut self) {
+        const MTU: u16 = 9_000;
+        const CHUNKS: u8 = 16;
+        for host in std::iter::once(&mut self.server).chain(&mut self.clients) {
+            (host.stack.mtu_bytes, host.stack.frame_chunks) = (MTU, CHUNKS);
+            host.nic.max_frame_bytes = usize::from(MTU) + 14;
+            // A device has room for a frame.
+            host.nic.ring_frames = host.nic.ring_frames.max(CHUNKS.into());
+        }
+        if let Some(path) = &mut self.path {
+            path.mtu[0] = MTU;
+        }
+    }
+
     /// In half of the runs all hosts speak IPv6 too, where links carry what that needs. Drawn apart, behind all else.
     pub fn speak_ipv6(&mut self, seed: u64) {
         let mut hosts = std::iter::once(&mut self.server).chain(&mut self.clients);
