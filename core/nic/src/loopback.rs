@@ -271,14 +271,16 @@ impl Nic for LoopbackNic {
             count -= refused;
         }
         let mut fitting = count.min(ring.saturating_sub(lane.travelling()));
-        let mut continued = 0;
         if self.config.frame_chunks > 1 {
             count = chunks::whole(frames, count);
             fitting = chunks::whole(frames, fitting);
-            continued = frames[..count].iter().filter(|frame| frame.is_continued()).count();
         }
         let taken = if self.config.when_full == WhenFull::Drop { count } else { fitting };
-        self.stats.tx_frames += (taken - continued) as u64;
+        self.stats.tx_frames += taken as u64;
+        if self.config.frame_chunks > 1 {
+            let continued = frames[..taken].iter().filter(|frame| frame.is_continued()).count();
+            self.stats.tx_frames -= continued as u64;
+        }
         self.stats.tx_bytes += frames[..taken].iter().map(|frame| frame.len() as u64).sum::<u64>();
         self.stats.tx_dropped += refused as u64;
         lane.overflowed += (taken - fitting) as u64;

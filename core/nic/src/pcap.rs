@@ -20,7 +20,6 @@ use std::io::Write;
 use std::time::Duration;
 
 use clock::Instant;
-use mem::CHUNK_SIZE;
 use pcap_file::pcap::{PcapHeader, PcapPacket, PcapWriter};
 use pcap_file::{DataLink, Endianness, PcapResult, TsResolution};
 
@@ -43,6 +42,9 @@ pub struct PcapStats {
     pub lost: u64,
 }
 
+/// Bytes of a frame that a reader is to expect at most: those of the largest IP packet fit.
+const LONGEST: u32 = 1 << 17;
+
 /// Begins a capture of Ethernet frames with timestamps in nanoseconds.
 ///
 /// # Errors
@@ -51,7 +53,7 @@ pub fn start<W: Write>(writer: W) -> PcapResult<PcapWriter<W>> {
     let header = PcapHeader {
         datalink: DataLink::ETHERNET,
         ts_resolution: TsResolution::NanoSecond,
-        snaplen: CHUNK_SIZE as u32,
+        snaplen: LONGEST,
         endianness: Endianness::Little,
         ..PcapHeader::default()
     };
