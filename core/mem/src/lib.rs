@@ -28,7 +28,8 @@
 //! - the NIC, for reception: the pool lent its address out ([`Pool::lend`]) and takes it back by
 //!   address ([`Pool::take_back`]);
 //! - a [`TxFrame`] (the NIC's claim during transmission), alone or together with a [`Retained`]
-//!   (the stack's claim until the peer acknowledges). The bytes are read-only while both exist.
+//!   (the stack's claim until the peer acknowledges). The bytes are read-only while both exist. One claim of the stack's is
+//!   that on all chunks of a segment that is longer than one ([`Retained::chain`]); the NIC has one for each.
 #![cfg_attr(not(feature = "std"), no_std)]
 extern crate alloc;
 
@@ -38,15 +39,15 @@ mod region;
 mod sync;
 mod unsafe_chunk;
 mod unsafe_prefetch;
+mod unsafe_queues;
 mod unsafe_region;
 mod unsafe_table_box;
 
 pub use pool::{Pool, PoolStats, Want};
 pub use region::{HugePages, RegionError};
-pub use unsafe_chunk::{
-    Mbuf, MbufQueue, NoRoom, PartialChecksum, Retained, RetainedQueue, TxFrame, TxMeta,
-};
+pub use unsafe_chunk::{Mbuf, NoRoom, PartialChecksum, Retained, TxFrame, TxMeta};
 pub use unsafe_prefetch::prefetch;
+pub use unsafe_queues::{MbufQueue, RetainedQueue};
 pub use unsafe_region::Region;
 pub use unsafe_table_box::TableBox;
 

@@ -688,11 +688,11 @@ fn a_long_segment_is_trimmed_grown_and_split_between_its_chunks() {
     assert_eq!(text(&segment), b"longer than one chunk");
     segment.trim_front(5);
     assert_eq!((segment.payload(), text(&segment)), (&b""[..], b"r than one chunk".to_vec()));
-    assert!(segment.split_front(1).is_none(), "one byte is no chunk");
-    let front = segment.split_front(2).expect("two bytes are left in the second chunk");
+    let segment = segment.split_front(1).expect_err("one byte is no chunk");
+    let [front, segment] = segment.split_front(2).expect("two bytes are in the second chunk");
     assert_eq!((text(&front), front.is_long()), (b"r ".to_vec(), true));
     assert_eq!((text(&segment), segment.is_long()), (b"than one chunk".to_vec(), false));
-    assert!(segment.split_front(99).is_none(), "nothing would be left");
+    let segment = segment.split_front(99).expect_err("nothing would be left");
     pool.release(front);
     assert_eq!(pool.available(), 7);
     pool.release(segment);
@@ -701,7 +701,7 @@ fn a_long_segment_is_trimmed_grown_and_split_between_its_chunks() {
     let mut segment = long_segment(&mut pool);
     let mut frames = vec![segment.transmit(2, |out, _| out.fill(b'>')).expect("headroom")];
     frames.extend(segment.transmit_rest());
-    let front = segment.split_front(7).expect("between chunks");
+    let [front, segment] = segment.split_front(7).expect("between chunks");
     assert_eq!((text(&front), text(&segment)), (b"longer ".to_vec(), b"than ".to_vec()));
     assert!(front.is_in_nic() && segment.is_in_nic());
     frames.drain(..).for_each(|part| pool.complete(part));

@@ -34,13 +34,13 @@ pub struct TxMeta {
 
 /// The first cache line of a chunk.
 #[repr(C)]
-struct Header {
+pub(crate) struct Header {
     /// Bytes from this chunk to the next one of its queue; 0: it is the last one.
-    next: isize,
-    meta: TxMeta,
+    pub(crate) next: isize,
+    pub(crate) meta: TxMeta,
     /// Where the payload starts and how long it is: what `Retained` can see.
-    payload_head: u16,
-    payload_len: u16,
+    pub(crate) payload_head: u16,
+    pub(crate) payload_len: u16,
     /// Chunks of [`CHUNK_SIZE`] from this one to the next one of a long segment, where the state says that there is one.
     more: i32,
 }
@@ -49,7 +49,7 @@ struct Header {
 const _: () = assert!(size_of::<Header>() + TX_METADATA <= CHUNK_HEADER);
 const _: () = assert!(ChunkBytes::Page.get() <= u16::MAX as usize);
 
-fn header(chunk: NonNull<u8>) -> NonNull<Header> {
+pub(crate) fn header(chunk: NonNull<u8>) -> NonNull<Header> {
     chunk.cast()
 }
 
@@ -59,7 +59,7 @@ fn header(chunk: NonNull<u8>) -> NonNull<Header> {
 /// # Safety
 /// The caller holds the claim on `chunk`'s header.
 #[inline]
-unsafe fn link(chunk: NonNull<u8>, next: NonNull<u8>) {
+pub(crate) unsafe fn link(chunk: NonNull<u8>, next: NonNull<u8>) {
     // A queue may have chunks of two regions: hence not only an offset from `chunk`.
     let next = next.expose_provenance().get();
     // SAFETY: the header is inside the chunk, and the caller's.
@@ -71,7 +71,7 @@ unsafe fn link(chunk: NonNull<u8>, next: NonNull<u8>) {
 /// # Safety
 /// The caller holds the claim on `chunk`'s header, in which [`link`] or a queue has written.
 #[inline]
-unsafe fn next(chunk: NonNull<u8>) -> Option<NonNull<u8>> {
+pub(crate) unsafe fn next(chunk: NonNull<u8>) -> Option<NonNull<u8>> {
     // SAFETY: the header is inside the chunk, and the caller's.
     let distance = unsafe { header(chunk).as_ref() }.next;
     if distance == 0 {
@@ -182,9 +182,9 @@ pub struct NoRoom;
 #[derive(Debug)]
 #[must_use = "an mbuf that is dropped is lost to its pool"]
 pub struct Mbuf {
-    chunk: NonNull<u8>,
-    head: u16,
-    len: u16,
+    pub(crate) chunk: NonNull<u8>,
+    pub(crate) head: u16,
+    pub(crate) len: u16,
     /// Free for the holder: the dataplane keeps the flow hash here.
     pub tag: u32,
 }
@@ -523,8 +523,8 @@ impl TxFrame {
 #[derive(Debug)]
 #[must_use = "a segment that is dropped is lost to its pool"]
 pub struct Retained {
-    chunk: NonNull<u8>,
-    _local: PhantomData<*const ()>,
+    pub(crate) chunk: NonNull<u8>,
+    pub(crate) _local: PhantomData<*const ()>,
 }
 
 impl Retained {
@@ -672,25 +672,27 @@ impl Retained {
     }
 
     /// Splits a long segment between two of its chunks: answers the first chunks, as many as have up to `most` bytes of
-    /// payload, and keeps the others. What is remembered of both is for the caller to [replace](Self::set_meta). `None`
-    /// where the first chunk has more, the first chunks have none, or none would be left.
-    pub fn split_front(&mut self, most: usize) -> Option<Self> {
+    /// payload, and the others. What is remembered of both is for the caller to [replace](Self::set_meta).
+    ///
+    /// # Errors
+    /// It comes back where the first chunk has more, the first chunks have none, or no others would be left.
+    pub fn split_front(self, most: usize) -> Result<[Self; 2], Self> {
         let mut len = 0;
         let is_within = |chunk: &NonNull<u8>| {
             len += self.bytes_in(*chunk).len();
             len <= most
         };
-        let last = self.chunks().take_while(is_within).last()?;
+        let last = self.chunks().take_while(is_within).last();
         // SAFETY: as in `chunks`.
-        let rest = unsafe { more(last) }?;
-        if self.chunks().take_while(|&chunk| chunk != rest).all(|chunk| self.bytes_in(chunk).is_empty()) {
-            return None;
+        let rest = last.and_then(|last| unsafe { more(last) });
+        let (Some(last), Some(rest)) = (last, rest) else { return Err(self) };
+        let mut front = self.chunks().take_while(|&chunk| chunk != rest);
+        if front.all(|chunk| self.bytes_in(chunk).is_empty()) {
+            return Err(self);
         }
         // SAFETY: the claim on the segment is that on all of its chunks; each is in one of the two from here on.
         unsafe { set_more(last, None) };
-        let front = Self { chunk: self.chunk, _local: PhantomData };
-        self.chunk = rest;
-        Some(front)
+        Ok([self, Self { chunk: rest, _local: PhantomData }])
     }
 
     /// Makes a frame of the payload with `headers` bytes before it, which `write` fills, and hands
@@ -747,187 +749,5 @@ impl Retained {
         };
         ChunkState::set(chunk, state);
         TxFrame::new(chunk, head, len).with_continued(is_continued)
-    }
-}
-
-/// Mbufs in a row, linked through their chunks: no allocation however many.
-#[derive(Debug, Default)]
-pub struct MbufQueue {
-    head: Option<NonNull<u8>>,
-    tail: Option<NonNull<u8>>,
-}
-
-// SAFETY: the queue owns its mbufs, which are Send.
-unsafe impl Send for MbufQueue {}
-
-impl MbufQueue {
-    /// Whether nothing is queued.
-    #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.head.is_none()
-    }
-
-    /// Appends an mbuf.
-    pub fn push(&mut self, mbuf: Mbuf) {
-        // SAFETY: the mbuf is ours, and so is every chunk in the queue; the header keeps what the
-        // mbuf itself would hold.
-        unsafe {
-            let new = &mut *header(mbuf.chunk).as_ptr();
-            new.next = 0;
-            new.payload_head = mbuf.head;
-            new.payload_len = mbuf.len;
-            new.meta.seq = mbuf.tag;
-            match self.tail {
-                None => self.head = Some(mbuf.chunk),
-                Some(tail) => link(tail, mbuf.chunk),
-            }
-        }
-        self.tail = Some(mbuf.chunk);
-    }
-
-    /// Copies `bytes` behind those of the newest mbuf, where its chunk has room for all of them. Answers whether it had.
-    pub fn append_to_last(&mut self, bytes: &[u8]) -> bool {
-        let Some(chunk) = self.tail else { return false };
-        // SAFETY: the queue owns the chunk, and its exclusive borrow keeps it from being read or popped; `push` filled
-        // these fields.
-        let header = unsafe { &mut *header(chunk).as_ptr() };
-        let (head, len) = (header.payload_head, header.payload_len);
-        let mut last = Mbuf { chunk, head, len, tag: header.meta.seq };
-        let has_room = last.append(bytes).is_ok();
-        header.payload_len = last.len;
-        has_room
-    }
-
-    /// Takes the oldest mbuf.
-    pub fn pop(&mut self) -> Option<Mbuf> {
-        let chunk = self.head?;
-        // SAFETY: the queue owns the chunk; `push` filled these fields.
-        let (next, head, len, tag) = unsafe {
-            let header = header(chunk).as_ref();
-            (next(chunk), header.payload_head, header.payload_len, header.meta.seq)
-        };
-        self.head = next;
-        if next.is_none() {
-            self.tail = None;
-        }
-        Some(Mbuf { chunk, head, len, tag })
-    }
-
-    /// The frames in order, oldest first.
-    pub fn iter(&self) -> impl Iterator<Item = &[u8]> {
-        let mut cursor = self.head;
-        core::iter::from_fn(move || {
-            let chunk = cursor?;
-            // SAFETY: the queue owns the chunk, and its borrow keeps it from being popped.
-            unsafe {
-                let header = header(chunk).as_ref();
-                cursor = next(chunk);
-                let start = chunk.as_ptr().add(header.payload_head as usize);
-                Some(slice::from_raw_parts(start, header.payload_len as usize))
-            }
-        })
-    }
-}
-
-/// Segments in sequence, linked through their chunks: sent and not acknowledged, then not sent.
-#[derive(Debug, Default)]
-pub struct RetainedQueue {
-    head: Option<NonNull<u8>>,
-    tail: Option<NonNull<u8>>,
-}
-
-impl RetainedQueue {
-    /// Whether nothing is queued.
-    #[inline]
-    pub fn is_empty(&self) -> bool {
-        self.head.is_none()
-    }
-
-    /// Starts loading the bookkeeping of the oldest segment, which nobody has looked at since it was sent.
-    #[inline]
-    pub fn prefetch(&self) {
-        if let Some(chunk) = self.head {
-            // SAFETY: the claim is ours, as in `pop`.
-            crate::prefetch(unsafe { header(chunk).as_ref() });
-        }
-    }
-
-    /// Appends a segment.
-    #[inline]
-    pub fn push(&mut self, segment: Retained) {
-        // SAFETY: the claims on all chunks of the queue are ours.
-        unsafe {
-            (*header(segment.chunk).as_ptr()).next = 0;
-            match self.tail {
-                None => self.head = Some(segment.chunk),
-                Some(tail) => link(tail, segment.chunk),
-            }
-        }
-        self.tail = Some(segment.chunk);
-    }
-
-    /// Puts a segment before all others.
-    #[inline]
-    pub fn push_front(&mut self, segment: Retained) {
-        // SAFETY: the claims on all chunks of the queue are ours.
-        unsafe {
-            match self.head {
-                None => (*header(segment.chunk).as_ptr()).next = 0,
-                Some(head) => link(segment.chunk, head),
-            }
-        }
-        self.head = Some(segment.chunk);
-        self.tail.get_or_insert(segment.chunk);
-    }
-
-    /// Takes the oldest segment.
-    #[inline]
-    pub fn pop(&mut self) -> Option<Retained> {
-        let chunk = self.head?;
-        // SAFETY: the claim is ours.
-        self.head = unsafe { next(chunk) };
-        if self.head.is_none() {
-            self.tail = None;
-        }
-        Some(Retained { chunk, _local: PhantomData })
-    }
-
-    /// What is remembered of the oldest segment.
-    #[inline]
-    pub fn front(&self) -> Option<TxMeta> {
-        // SAFETY: the claim is ours.
-        self.head.map(|chunk| unsafe { header(chunk).as_ref() }.meta)
-    }
-
-    /// What is remembered of the newest segment.
-    pub fn back(&self) -> Option<TxMeta> {
-        // SAFETY: the claim is ours.
-        self.tail.map(|chunk| unsafe { header(chunk).as_ref() }.meta)
-    }
-
-    /// The oldest segment, to change.
-    #[inline]
-    pub fn with_front<R>(&mut self, body: impl FnOnce(&mut Retained) -> R) -> Option<R> {
-        let chunk = self.head?;
-        Some(body(&mut Retained { chunk, _local: PhantomData }))
-    }
-
-    /// The newest segment, to change.
-    pub fn with_back<R>(&mut self, body: impl FnOnce(&mut Retained) -> R) -> Option<R> {
-        let chunk = self.tail?;
-        Some(body(&mut Retained { chunk, _local: PhantomData }))
-    }
-
-    /// Runs `body` on the segments in order until it answers false.
-    #[inline]
-    pub fn for_each_while(&mut self, mut body: impl FnMut(&mut Retained) -> bool) {
-        let mut cursor = self.head;
-        while let Some(chunk) = cursor {
-            // SAFETY: the claim is ours; `next` is read before the body can change anything.
-            cursor = unsafe { next(chunk) };
-            if !body(&mut Retained { chunk, _local: PhantomData }) {
-                return;
-            }
-        }
     }
 }

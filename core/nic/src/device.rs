@@ -246,8 +246,7 @@ pub(crate) mod tests {
     #[test]
     fn frames_to_send_have_several_chunks_where_the_device_takes_them() {
         let sent = |mtu, zero_copy, multi_buffer, declared| {
-            let xdp =
-                XdpFeatures { zero_copy_multi_buffer: declared, ..XdpFeatures::default() };
+            let xdp = XdpFeatures { zero_copy_multi_buffer: declared, ..XdpFeatures::default() };
             let device = Device { xdp: Some(xdp), ..device("ice", mtu) };
             let found = device.mtu(ChunkBytes::Page, zero_copy, multi_buffer);
             (found.send, found.frame_chunks)

@@ -293,7 +293,9 @@ impl<N: Nic> Nic for FaultNic<N> {
             corrupt(mbuf.bytes_mut(), fate.flip);
             let [due, again] = fate.delays.map(|delay| now + delay);
             if fate.duplicate {
-                lane.hold_copy(again, None, pool, |pool, out| copy_received(mbuf.bytes(), pool, out));
+                lane.hold_copy(again, None, pool, |pool, out| {
+                    copy_received(mbuf.bytes(), pool, out)
+                });
             }
             if due <= now && delivered < limit && lane.held.next_due().is_none_or(|due| due > now) {
                 // Nothing that is due is before it.

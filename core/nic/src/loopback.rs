@@ -491,9 +491,16 @@ mod tests {
             frames.extend(make(&long, 1_789, &mut here));
             frames.extend(make(&long, 1_789, &mut here));
             // Six chunks of the first long one fit beside the short one, and nothing more.
-            assert_eq!((frames.len(), near.transmit(Instant::ZERO, &mut here, &mut frames)), (13, 7));
+            assert_eq!(
+                (frames.len(), near.transmit(Instant::ZERO, &mut here, &mut frames)),
+                (13, 7)
+            );
             assert_eq!((near.stats().tx_frames, far.rx_backlog()), (2, 7));
-            assert_eq!(near.transmit(Instant::ZERO, &mut here, &mut frames), 0, "no room for a whole one");
+            assert_eq!(
+                near.transmit(Instant::ZERO, &mut here, &mut frames),
+                0,
+                "no room for a whole one"
+            );
             let mut out = Vec::new();
             // Of the segments that became of it, some are left for later.
             assert_eq!(far.receive(Instant::ZERO, &mut there, &mut out, 3), 3);

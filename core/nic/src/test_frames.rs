@@ -5,8 +5,8 @@ use core::num::NonZero;
 
 use mem::{Mbuf, PartialChecksum, Pool, TxFrame};
 use wire::{
-    EtherType, EthernetRepr, Ipv4Addr, Ipv4Repr, Ipv4View, MacAddr, Protocol, SeqNumber, Sum, TcpFlags,
-    TcpOptions, TcpRepr, TcpView,
+    EtherType, EthernetRepr, Ipv4Addr, Ipv4Repr, Ipv4View, MacAddr, Protocol, SeqNumber, Sum,
+    TcpFlags, TcpOptions, TcpRepr, TcpView,
 };
 
 const SRC: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
@@ -73,6 +73,8 @@ pub(crate) fn payload(mbuf: &Mbuf) -> &[u8] {
     let tcp = TcpView::parse(ip.payload()).expect("a segment");
     assert!(ip.verify_checksum() && tcp.verify_checksum(SRC, DST));
     let at = (tcp.seq() - SeqNumber(7)) as usize;
-    assert!(tcp.payload().iter().enumerate().all(|(index, &byte)| byte == ((at + index) % 251) as u8));
+    assert!(
+        tcp.payload().iter().enumerate().all(|(index, &byte)| byte == ((at + index) % 251) as u8)
+    );
     &mbuf.bytes()[mbuf.len() - tcp.payload().len()..]
 }

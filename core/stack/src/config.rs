@@ -10,7 +10,6 @@ use wire::{Address, Endpoint, Ipv4Repr, MacAddr, Prefix, TcpRepr, ipv6::Ipv6Repr
 use crate::policy::NetworkPolicy;
 use crate::tcp::congestion::CongestionAlgorithm;
 
-
 /// Settings of one dataplane's stack: the same for all of its elastic threads.
 #[derive(Clone, Debug)]
 pub struct StackConfig {

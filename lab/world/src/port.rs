@@ -83,7 +83,7 @@ impl Nic for VirtualNic {
     ) -> usize {
         self.now = now;
         let mut network = self.network.borrow_mut();
-        let mut received = self.pieces.take(out, limit);
+        let (mut received, mut frames) = (self.pieces.take(out, limit), 0);
         while received < limit
             && let Some(frame) = network.take(self.port, self.queue)
         {
@@ -94,6 +94,7 @@ impl Nic for VirtualNic {
                     true => {
                         let is_sound = self.pieces.finish(self.config.rx_checksums_verified, pool);
                         self.stats.rx_unfit += u64::from(is_sound.is_err());
+                        frames += u64::from(is_sound.is_ok());
                         self.pieces.take(out, limit - received);
                     }
                     false => self.stats.rx_no_buffer += 1,
@@ -103,6 +104,7 @@ impl Nic for VirtualNic {
                     Ok(mut mbuf) => {
                         if mbuf.reset(RX_HEADROOM).and_then(|()| mbuf.append(&frame)).is_ok() {
                             out.push(mbuf);
+                            frames += 1;
                         } else {
                             self.stats.rx_dropped += 1;
                             pool.free(mbuf);
@@ -115,8 +117,8 @@ impl Nic for VirtualNic {
             self.stats.rx_bytes += out[before..].iter().map(|mbuf| mbuf.len() as u64).sum::<u64>();
             network.recycle(frame);
         }
-        network.taken(self.port, self.queue, received as u64);
-        self.stats.rx_frames += received as u64;
+        network.taken(self.port, self.queue, frames);
+        self.stats.rx_frames += frames;
         received
     }
 

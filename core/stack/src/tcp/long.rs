@@ -34,16 +34,18 @@ pub(crate) fn chain(first: &mut Retained, second: Retained) -> Result<(), Retain
     Ok(())
 }
 
-/// Takes the first chunks of a long segment, with `most` bytes at most, into a segment of their own; `None` where its
-/// first chunk has more.
-pub(crate) fn split(segment: &mut Retained, most: u16) -> Option<Retained> {
+/// Makes two segments of a long one: its first chunks, with `most` bytes at most, and the others.
+///
+/// # Errors
+/// It comes back where its first chunk has more, or it has no others.
+pub(crate) fn split(segment: Retained, most: u16) -> Result<[Retained; 2], Retained> {
     let meta = segment.meta();
-    let mut front = segment.split_front(most.into())?;
+    let [mut front, mut rest] = segment.split_front(most.into())?;
     let len = front.parts().map(<[u8]>::len).sum::<usize>() as u16;
     front.set_meta(TxMeta { len, payload_sum: sum(&front).to_bits(), ..meta });
     let (seq, len) = (meta.seq.wrapping_add(len.into()), meta.len - len);
-    segment.set_meta(TxMeta { seq, len, payload_sum: sum(segment).to_bits(), ..meta });
-    Some(front)
+    rest.set_meta(TxMeta { seq, len, payload_sum: sum(&rest).to_bits(), ..meta });
+    Ok([front, rest])
 }
 
 /// The same segment in chunks of its own.

@@ -222,7 +222,8 @@ pub(crate) fn transmit(
             push_frame(conn, retained, &segment, (mac, pair), ctx)?;
         }
         Some(mac) => {
-            let mut copy = long::copy_of(retained, ctx.pool).inspect_err(|_| ctx.stats.tx_dropped += 1)?;
+            let mut copy =
+                long::copy_of(retained, ctx.pool).inspect_err(|_| ctx.stats.tx_dropped += 1)?;
             ctx.stats.tx_payload_copies += u64::from(meta.len > 0);
             let pushed = push_frame(conn, &mut copy, &segment, (mac, pair), ctx);
             ctx.pool.release(copy);

@@ -325,21 +325,28 @@ impl Scoreboard {
         self.segments.get(index).map(|sent| (index, sent.payload_len()))
     }
 
-    /// Makes two segments of the one at `index`, with the same fate: `cut` takes the first bytes of its payload into a
-    /// segment of their own. Moves at most as many segments as are before it.
+    /// Makes two segments of the one at `index`, with the same fate, where `cut` does. Moves at most as many segments as are
+    /// before it.
     pub fn split(
         &mut self,
         index: usize,
-        cut: impl FnOnce(&mut Retained) -> Option<Retained>,
+        cut: impl FnOnce(Retained) -> Result<[Retained; 2], Retained>,
     ) -> bool {
-        let Some(sent) = self.segments.get_mut(index) else { return false };
-        let Some(retained) = cut(&mut sent.retained) else { return false };
-        let len = retained.meta().len;
-        let Sent { at_ns, seq, transmissions, fate, .. } = *sent;
-        (sent.seq, sent.len) = (seq + u32::from(len), sent.len - len);
-        self.segments.insert(index, Sent { retained, at_ns, seq, len, transmissions, fate });
-        self.sacked_segments += u32::from(fate == Fate::Sacked);
-        true
+        let Some(sent) = self.segments.remove(index) else { return false };
+        match cut(sent.retained) {
+            Ok([front, retained]) => {
+                let len = front.meta().len;
+                let (seq, rest) = (sent.seq + u32::from(len), sent.len - len);
+                self.segments.insert(index, Sent { retained, seq, len: rest, ..sent });
+                self.segments.insert(index, Sent { retained: front, len, ..sent });
+                self.sacked_segments += u32::from(sent.fate == Fate::Sacked);
+                true
+            }
+            Err(retained) => {
+                self.segments.insert(index, Sent { retained, ..sent });
+                false
+            }
+        }
     }
 
     /// Has `part` answer another chunk with the same bytes for each.
@@ -502,12 +509,12 @@ mod tests {
                         let index = from as usize % board.len();
                         let len = board.segments[index].payload_len();
                         let mut pieces = (pool.alloc().ok(), board.len());
-                        let is_split = len > 1 && board.split(index, |second| {
-                            let mut mbuf = pieces.0.take()?;
+                        let is_split = len > 1 && board.split(index, |mut second| {
+                            let Some(mut mbuf) = pieces.0.take() else { return Err(second) };
                             mbuf.append(&second.payload()[..1]).expect("fits");
                             let first = mbuf.retain(TxMeta { len: 1, ..second.meta() });
-                            trim(second, 1);
-                            Some(first)
+                            trim(&mut second, 1);
+                            Ok([first, second])
                         });
                         pieces.0.into_iter().for_each(|mbuf| pool.free(mbuf));
                         prop_assert_eq!(board.len(), pieces.1 + usize::from(is_split));

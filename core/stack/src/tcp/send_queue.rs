@@ -191,7 +191,7 @@ fn split(
     let part = len.div_ceil(len.div_ceil(conn.mss.max(1)).max(1));
     len > conn.mss
         && board.len() < MAX_SEGMENTS
-        && board.split(index, |second| cut_front(second, part, ctx).ok())
+        && board.split(index, |segment| cut_front(segment, part, ctx))
 }
 
 /// Whether the windows let a segment be sent again, or its first part, with `pipe` bytes on their way.
@@ -216,7 +216,7 @@ fn send_waiting(conn: &mut Conn, cold: &mut Cold, is_probe: bool, ctx: &mut Cont
             let cut = room.min(meta.len.min(conn.mss) as u32) as u16;
             // Pieces take memory of their own: with some on their way, as much as others may.
             let waits = conn.flight() > 0 && !(long && ctx.pool.allows(Want::Send));
-            if waits || cut == 0 || split_front(cold, cut, ctx).is_err() {
+            if waits || cut == 0 || !split_front(cold, cut, ctx) {
                 return;
             }
             continue;
@@ -375,13 +375,11 @@ fn lengthen(first: &mut Retained, cold: &mut Cold, taken: u16, ctx: &mut Context
     if first.parts().count() + chunks.unwrap_or(0) > most {
         return false;
     }
-    let second = match cold.unsent.front() {
-        Some(next) if next.len > taken => {
-            cold.unsent.with_front(|second| cut_front(second, taken, ctx).ok()).flatten()
-        }
-        _ => cold.unsent.pop(),
-    };
-    let Some(second) = second else { return false };
+    let is_cut = cold.unsent.front().is_some_and(|next| next.len > taken);
+    if is_cut && !split_front(cold, taken, ctx) {
+        return false;
+    }
+    let Some(second) = cold.unsent.pop() else { return false };
     match long::chain(first, second) {
         Ok(()) => true,
         Err(second) => {
@@ -409,41 +407,57 @@ fn move_to_front(segment: Retained, ctx: &mut Context<'_>) -> Result<Retained, R
     Ok(moved)
 }
 
-/// Makes two segments of the first waiting one, the first of `cut` payload bytes.
-fn split_front(cold: &mut Cold, cut: u16, ctx: &mut Context<'_>) -> Result<(), mem::Exhausted> {
-    let first = cold.unsent.with_front(|second| cut_front(second, cut, ctx));
-    cold.unsent.push_front(first.unwrap_or(Err(mem::Exhausted))?);
-    Ok(())
+/// Makes two segments of the first waiting one, the first of `cut` payload bytes at most. Answers whether there was memory.
+fn split_front(cold: &mut Cold, cut: u16, ctx: &mut Context<'_>) -> bool {
+    let Some(first) = cold.unsent.pop() else { return false };
+    match cut_front(first, cut, ctx) {
+        Ok([front, rest]) => {
+            cold.unsent.push_front(rest);
+            cold.unsent.push_front(front);
+            true
+        }
+        Err(first) => {
+            cold.unsent.push_front(first);
+            false
+        }
+    }
 }
 
 /// Takes the first `cut` payload bytes of a segment into a segment of their own; of a long one the first chunks, where they
-/// have fewer.
+/// have fewer. Answers both.
+///
+/// # Errors
+/// It comes back where there is no memory.
 fn cut_front(
-    second: &mut Retained,
+    segment: Retained,
     cut: u16,
     ctx: &mut Context<'_>,
-) -> Result<Retained, mem::Exhausted> {
-    let meta = second.meta();
+) -> Result<[Retained; 2], Retained> {
+    let meta = segment.meta();
     let cut = cut.min(meta.len);
     let flags = TcpFlags(meta.flags).difference(TcpFlags::FIN.union(TcpFlags::PSH)).0;
-    if let Some(mut front) = long::split(second, cut) {
-        front.set_meta(TxMeta { flags, ..front.meta() });
-        return Ok(front);
-    }
-    let mut mbuf = ctx.pool.alloc()?;
-    let mut left = usize::from(cut);
-    for part in second.parts() {
-        let part = &part[..part.len().min(left)];
-        if mbuf.append(part).is_err() {
-            ctx.pool.free(mbuf);
-            return Err(mem::Exhausted);
+    let mut rest = match long::split(segment, cut) {
+        Ok([mut front, rest]) => {
+            front.set_meta(TxMeta { flags, ..front.meta() });
+            return Ok([front, rest]);
         }
+        Err(segment) => segment,
+    };
+    let Ok(mut mbuf) = ctx.pool.alloc() else { return Err(rest) };
+    let mut left = usize::from(cut);
+    let fits = rest.parts().all(|part| {
+        let part = &part[..part.len().min(left)];
         left -= part.len();
+        mbuf.append(part).is_ok()
+    });
+    if !fits {
+        ctx.pool.free(mbuf);
+        return Err(rest);
     }
     ctx.stats.tx_payload_copies += 1;
     let payload_sum = Sum::of(mbuf.bytes()).to_bits();
-    trim(second, cut);
-    Ok(mbuf.retain(TxMeta { payload_sum, len: cut, flags, ..meta }))
+    trim(&mut rest, cut);
+    Ok([mbuf.retain(TxMeta { payload_sum, len: cut, flags, ..meta }), rest])
 }
 
 /// Sends the first unacknowledged segment again. Without room it stays lost until the timer fires.

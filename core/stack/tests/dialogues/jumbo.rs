@@ -62,8 +62,7 @@ fn a_message_leaves_in_segments_of_several_chunks_without_a_copy() {
         let peer = Peer::establish(&mut world, 5, Open { timestamp, ..open() });
         world.send(2 * LONG as usize);
         let segments = expect(&mut world, &peer, &[(1, LONG), (1 + LONG, LONG)]);
-        let pushed: Vec<_> =
-            segments.iter().map(|seg| seg.flags.contains(TcpFlags::PSH)).collect();
+        let pushed: Vec<_> = segments.iter().map(|seg| seg.flags.contains(TcpFlags::PSH)).collect();
         assert_eq!(pushed, [false, true], "at the message's end");
         let stats = world.stats();
         assert_eq!((stats.tx_payload_copies, stats.tcp_long_segments_out), (0, 2));
@@ -267,4 +266,28 @@ fn a_long_segment_for_which_no_link_address_is_known_is_sent_again() {
     assert_eq!(sizes(&again).first(), Some(&LONG));
     assert_eq!((again[0].seq - peer.irs) as u32, at);
     world.hear(&peer.seg(1, at + LONG));
+}
+
+/// It had been filled up before there was no room towards the device, and the peer's window shrank.
+#[test]
+fn a_segment_that_waits_is_split_where_the_window_has_room_for_a_part() {
+    let mut world = World::sized(jumbo(), 4096, 7);
+    world.stays = true;
+    let (mut peer, at) = opened(&mut world, open());
+    world.nic_takes = false;
+    world.send(3 * LONG as usize);
+    assert_eq!(world.stack.frames().len(), 5, "one frame");
+    // Of 16 bytes each.
+    peer.window = 125;
+    world.hear(&peer.seg(1, at + LONG));
+    world.nic_takes = true;
+    world.settle();
+    expect(&mut world, &peer, &[(at, LONG), (at + LONG, PART)]);
+    peer.window = 65_535;
+    world.hear(&peer.seg(1, at + LONG + PART));
+    let rest = world.segments();
+    rest.iter().for_each(|seg| assert!(!peer.text(seg).is_empty()));
+    assert_eq!(sizes(&rest).iter().sum::<u32>(), 2 * LONG - PART);
+    world.hear(&peer.seg(1, at + 3 * LONG));
+    assert_eq!(world.stats().tx_payload_copies, 0);
 }

@@ -389,7 +389,8 @@ impl Simulation {
         };
         let (handed, sent) = (frames(|nic| nic.tx_frames), stats.sent);
         ensure(handed == sent, || format!("{handed} frames handed to devices, {sent} sent"))?;
-        let taken = frames(|nic| nic.rx_frames + nic.rx_no_buffer + nic.rx_dropped);
+        let lost = frames(|nic| nic.rx_no_buffer + nic.rx_dropped + nic.rx_unfit);
+        let taken = frames(|nic| nic.rx_frames) + lost;
         let arrived = stats.arrived;
         ensure(taken == arrived, || format!("{arrived} frames arrived, {taken} were taken"))
     }
