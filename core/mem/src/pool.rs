@@ -422,6 +422,7 @@ impl Pool {
         let chunk = frame.chunk();
         frame.forget_in_nic();
         match ChunkState::get(chunk) {
+            ChunkState::TX => self.put_back(chunk),
             ChunkState::TX_RETAINED => ChunkState::set(chunk, ChunkState::RETAINED),
             ChunkState::TX_RETAINED_LONG => ChunkState::set(chunk, ChunkState::RETAINED_LONG),
             _ => self.put_back(chunk),
@@ -432,14 +433,15 @@ impl Pool {
     #[inline(always)]
     pub fn release(&mut self, retained: crate::Retained) {
         match ChunkState::get(retained.chunk()) {
+            ChunkState::TX_RETAINED => ChunkState::set(retained.chunk(), ChunkState::TX),
             ChunkState::RETAINED => self.put_back(retained.chunk()),
-            _ => self.release_unusual(retained),
+            _ => self.release_long(retained),
         }
     }
 
-    /// The same where the NIC has the chunk, or there are several.
-    #[inline(never)]
-    fn release_unusual(&mut self, retained: crate::Retained) {
+    /// The same where there are several chunks.
+    #[cold]
+    fn release_long(&mut self, retained: crate::Retained) {
         for chunk in retained.chunks() {
             match ChunkState::get(chunk) {
                 ChunkState::TX_RETAINED | ChunkState::TX_RETAINED_LONG => {
