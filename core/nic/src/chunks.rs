@@ -14,7 +14,7 @@
 
 use alloc::vec::Vec;
 
-use mem::{Mbuf, Pool, TxFrame};
+use mem::{CHUNK_HEADER, Mbuf, Pool, TxFrame};
 use wire::Sum;
 
 /// The tag of a [copy](copy) that goes on in the next one.
@@ -57,7 +57,8 @@ pub fn copy(chunks: &[TxFrame], pool: &mut Pool, out: &mut Vec<Mbuf>) -> bool {
     for chunk in chunks {
         let Ok(mut copy) = pool.alloc() else { break };
         copy.tag = if chunk.is_continued() { CONTINUED } else { 0 };
-        let fits = copy.append(chunk.bytes()).is_ok();
+        // Where every frame's bytes have room: those of a full chunk begin far before its payload.
+        let fits = copy.reset(CHUNK_HEADER).and_then(|()| copy.append(chunk.bytes())).is_ok();
         out.push(copy);
         if !fits {
             break;

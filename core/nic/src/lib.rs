@@ -123,7 +123,7 @@ fn complete(PartialChecksum { start, offset }: PartialChecksum, copy: &mut [u8])
 /// Counters of one queue pair.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NicStats {
-    /// Frames received.
+    /// Frames received; of one that was longer than a chunk, each segment that it was cut into.
     pub rx_frames: u64,
     /// Bytes received.
     pub rx_bytes: u64,

@@ -136,7 +136,9 @@ impl Lane {
                 break;
             }
             self.received += frame.len();
-            if let [only] = frame {
+            if let [only] = frame
+                && only.len() <= CHUNK_SIZE - RX_HEADROOM
+            {
                 let copy = copy::<true>(only, pool);
                 (received, no_buffer) =
                     (received + copy.iter().len(), no_buffer + usize::from(copy.is_none()));

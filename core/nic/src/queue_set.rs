@@ -387,7 +387,7 @@ impl FromOthers {
 #[cfg(test)]
 mod tests {
     use clock::Instant;
-    use mem::Region;
+    use mem::{CHUNK_HEADER, CHUNK_SIZE, Region};
     use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
     use super::*;
@@ -533,16 +533,18 @@ mod tests {
         let (near, mut far) = loopback::pair(config);
         let mut sets = QueueSet::deal(vec![near], 2).expect("a queue");
         let [relay, sender] = &mut sets[..] else { panic!("two sets") };
-        let (long, short) = (test_frames::segment(7_000), test_frames::segment(100));
+        // A full chunk, and one that does not fit where a receiver's frames begin.
+        const FULL: usize = CHUNK_SIZE - CHUNK_HEADER;
+        let (long, short) = (test_frames::segment(7_000), test_frames::segment(1_850));
         let mut others = Vec::new();
         let mut own = Vec::new();
         for _ in 0..60 {
-            others.extend(test_frames::chunks(&long, 1_500, &mut other));
-            own.extend(test_frames::chunks(&short, 1_500, &mut pool));
+            others.extend(test_frames::chunks(&long, FULL, &mut other));
+            own.extend(test_frames::chunks(&short, FULL, &mut pool));
         }
         let chunks = others.len();
-        assert_eq!((chunks, sender.transmit(NOW, &mut other, &mut others)), (300, 300));
-        assert_eq!((sender.stats().tx_frames, relay.relayed()), (60, 300));
+        assert_eq!((chunks, sender.transmit(NOW, &mut other, &mut others)), (240, 240));
+        assert_eq!((sender.stats().tx_frames, relay.relayed()), (60, 240));
         let (mut bytes, mut cycles) = (0, 0);
         while relay.in_flight() > 0 || !own.is_empty() {
             relay.transmit(NOW, &mut pool, &mut own);
@@ -554,8 +556,8 @@ mod tests {
             cycles += 1;
             assert!(cycles < 1_000);
         }
-        assert_eq!((bytes, far.stats().rx_unfit), (60 * 7_100, 0));
-        assert_eq!((relay.stats().tx_frames, relay.stats().tx_bytes), (60, 60 * 154));
+        assert_eq!((bytes, far.stats().rx_unfit), (60 * 8_850, 0));
+        assert_eq!((relay.stats().tx_frames, relay.stats().tx_bytes), (60, 60 * 1_904));
     }
 
     /// In both orders, with frames in the ring.

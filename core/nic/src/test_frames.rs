@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 use core::num::NonZero;
 
-use mem::{Mbuf, PartialChecksum, Pool, TxFrame};
+use mem::{CHUNK_HEADER, Mbuf, PartialChecksum, Pool, TxFrame};
 use wire::{
     EtherType, EthernetRepr, Ipv4Addr, Ipv4Repr, Ipv4View, MacAddr, Protocol, SeqNumber, Sum,
     TcpFlags, TcpOptions, TcpRepr, TcpView,
@@ -42,7 +42,7 @@ pub(crate) fn chunks(frame: &[u8], most: usize, pool: &mut Pool) -> Vec<TxFrame>
     let last = parts.len() - 1;
     let chunk = |(index, part): (usize, &[u8])| {
         let mut mbuf = pool.alloc().expect("a chunk");
-        mbuf.append(part).expect("room");
+        mbuf.reset(CHUNK_HEADER).and_then(|()| mbuf.append(part)).expect("room");
         mbuf.into_tx().with_continued(index < last)
     };
     parts.enumerate().map(chunk).collect()

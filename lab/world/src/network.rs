@@ -79,6 +79,8 @@ pub struct NetworkStats {
     pub overflowed: u64,
     /// Copies put into a receiver's queue.
     pub arrived: u64,
+    /// Segments beyond the first that devices made of frames longer than a chunk.
+    pub resegmented: u64,
 }
 
 /// What a step of a core took from the devices and gave to them, where each step has a price.

@@ -92,9 +92,11 @@ impl Nic for VirtualNic {
                 // As a device leaves it, and AF_XDP's driver takes it.
                 match self.pieces.copy(std::iter::once(&frame[..]), pool) {
                     true => {
-                        let is_sound = self.pieces.finish(self.config.rx_checksums_verified, pool);
-                        self.stats.rx_unfit += u64::from(is_sound.is_err());
-                        frames += u64::from(is_sound.is_ok());
+                        let finished = self.pieces.finish(self.config.rx_checksums_verified, pool);
+                        self.stats.rx_unfit += u64::from(finished.is_err());
+                        frames += u64::from(finished.is_ok());
+                        let segments = self.pieces.segments() as u64;
+                        network.stats.resegmented += segments.saturating_sub(1);
                         self.pieces.take(out, limit - received);
                     }
                     false => self.stats.rx_no_buffer += 1,
@@ -118,7 +120,7 @@ impl Nic for VirtualNic {
             network.recycle(frame);
         }
         network.taken(self.port, self.queue, frames);
-        self.stats.rx_frames += frames;
+        self.stats.rx_frames += received as u64;
         received
     }
 

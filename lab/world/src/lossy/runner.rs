@@ -391,7 +391,7 @@ impl Simulation {
         ensure(handed == sent, || format!("{handed} frames handed to devices, {sent} sent"))?;
         let lost = frames(|nic| nic.rx_no_buffer + nic.rx_dropped + nic.rx_unfit);
         let taken = frames(|nic| nic.rx_frames) + lost;
-        let arrived = stats.arrived;
+        let arrived = stats.arrived + stats.resegmented;
         ensure(taken == arrived, || format!("{arrived} frames arrived, {taken} were taken"))
     }
 
