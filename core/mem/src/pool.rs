@@ -409,45 +409,47 @@ impl Pool {
         let chunk = self.region.chunk_at(address).ok_or(BadAddress(address))?;
         match ChunkState::get(chunk) {
             ChunkState::TX => self.put_back(chunk),
-            ChunkState::TX_RETAINED => ChunkState::set(chunk, ChunkState::RETAINED),
-            ChunkState::TX_RETAINED_LONG => ChunkState::set(chunk, ChunkState::RETAINED_LONG),
+            state if state & ChunkState::TX != 0 => ChunkState::set(chunk, state & !ChunkState::TX),
             _ => return Err(BadAddress(address)),
         }
         Ok(())
     }
 
     /// The NIC has sent `frame`: its claim ends.
-    #[inline]
+    #[inline(always)]
     pub fn complete(&mut self, frame: TxFrame) {
         let chunk = frame.chunk();
         frame.forget_in_nic();
-        match ChunkState::get(chunk) {
-            ChunkState::TX => self.put_back(chunk),
-            ChunkState::TX_RETAINED => ChunkState::set(chunk, ChunkState::RETAINED),
-            ChunkState::TX_RETAINED_LONG => ChunkState::set(chunk, ChunkState::RETAINED_LONG),
-            _ => self.put_back(chunk),
+        let state = ChunkState::get(chunk);
+        if state & ChunkState::RETAINED == 0 {
+            self.put_back(chunk);
+        } else {
+            ChunkState::set(chunk, state & !ChunkState::TX);
         }
     }
 
     /// The stack needs the bytes no more. Each chunk is free now, or once the NIC is done with it.
     #[inline(always)]
     pub fn release(&mut self, retained: crate::Retained) {
-        match ChunkState::get(retained.chunk()) {
-            ChunkState::TX_RETAINED => ChunkState::set(retained.chunk(), ChunkState::TX),
-            ChunkState::RETAINED => self.put_back(retained.chunk()),
-            _ => self.release_long(retained),
+        let chunk = retained.chunk();
+        let state = ChunkState::get(chunk);
+        if state == ChunkState::TX_RETAINED {
+            ChunkState::set(chunk, ChunkState::TX);
+        } else if state & ChunkState::LONG == 0 {
+            self.put_back(chunk);
+        } else {
+            self.release_long(retained);
         }
     }
 
     /// The same where there are several chunks.
     #[cold]
+    #[inline(never)]
     fn release_long(&mut self, retained: crate::Retained) {
         for chunk in retained.chunks() {
-            match ChunkState::get(chunk) {
-                ChunkState::TX_RETAINED | ChunkState::TX_RETAINED_LONG => {
-                    ChunkState::set(chunk, ChunkState::TX);
-                }
-                _ => self.put_back(chunk),
+            match ChunkState::is_in_nic(chunk) {
+                true => ChunkState::set(chunk, ChunkState::TX),
+                false => self.put_back(chunk),
             }
         }
     }

@@ -93,16 +93,14 @@ impl ChunkState {
     pub(crate) const OURS: u8 = 0;
     /// With the NIC, to receive into.
     pub(crate) const LENT: u8 = 1;
-    /// With the NIC, being sent.
+    /// With the NIC, being sent: a bit.
     pub(crate) const TX: u8 = 2;
-    /// Held by the stack until acknowledged; not with the NIC.
-    pub(crate) const RETAINED: u8 = 3;
+    /// Held by the stack until acknowledged: a bit, alone while the chunk is not with the NIC.
+    pub(crate) const RETAINED: u8 = 4;
     /// Both.
-    pub(crate) const TX_RETAINED: u8 = 4;
-    /// `RETAINED`, and the segment goes on in another chunk ([`Retained::chain`]).
-    pub(crate) const RETAINED_LONG: u8 = 5;
-    /// `TX_RETAINED`, and the segment goes on in another chunk.
-    pub(crate) const TX_RETAINED_LONG: u8 = 6;
+    pub(crate) const TX_RETAINED: u8 = Self::TX | Self::RETAINED;
+    /// A bit of retained chunks: the segment goes on in another one ([`Retained::chain`]).
+    pub(crate) const LONG: u8 = 1;
 
     /// The byte of a chunk. Regions begin at a multiple of a block's size.
     #[inline(always)]
@@ -125,8 +123,8 @@ impl ChunkState {
     }
 
     /// Whether the NIC holds a retained chunk.
-    fn is_in_nic(chunk: NonNull<u8>) -> bool {
-        matches!(Self::get(chunk), Self::TX_RETAINED | Self::TX_RETAINED_LONG)
+    pub(crate) fn is_in_nic(chunk: NonNull<u8>) -> bool {
+        Self::get(chunk) & Self::TX != 0
     }
 }
 
@@ -136,8 +134,7 @@ impl ChunkState {
 /// The caller holds the stack's claim on `chunk`.
 #[inline]
 unsafe fn more(chunk: NonNull<u8>) -> Option<NonNull<u8>> {
-    let state = ChunkState::get(chunk);
-    if state != ChunkState::RETAINED_LONG && state != ChunkState::TX_RETAINED_LONG {
+    if ChunkState::get(chunk) & ChunkState::LONG == 0 {
         return None;
     }
     // SAFETY: the header is inside the chunk, and the caller's; `set_more` wrote this field.
@@ -153,7 +150,6 @@ unsafe fn more(chunk: NonNull<u8>) -> Option<NonNull<u8>> {
 /// # Safety
 /// The caller holds the stack's claim on `chunk` and on `next`.
 unsafe fn set_more(chunk: NonNull<u8>, next: Option<NonNull<u8>>) -> bool {
-    let is_in_nic = ChunkState::is_in_nic(chunk);
     if let Some(next) = next {
         let next = next.expose_provenance().get();
         let distance = next.wrapping_sub(chunk.addr().get()) as isize / CHUNK_SIZE as isize;
@@ -161,13 +157,8 @@ unsafe fn set_more(chunk: NonNull<u8>, next: Option<NonNull<u8>>) -> bool {
         // SAFETY: the header is inside the chunk, and the caller's.
         unsafe { (*header(chunk).as_ptr()).more = distance };
     }
-    let state = match (is_in_nic, next.is_some()) {
-        (false, false) => ChunkState::RETAINED,
-        (false, true) => ChunkState::RETAINED_LONG,
-        (true, false) => ChunkState::TX_RETAINED,
-        (true, true) => ChunkState::TX_RETAINED_LONG,
-    };
-    ChunkState::set(chunk, state);
+    let mark = if next.is_some() { ChunkState::LONG } else { 0 };
+    ChunkState::set(chunk, ChunkState::get(chunk) & !ChunkState::LONG | mark);
     true
 }
 
@@ -566,11 +557,14 @@ impl Retained {
     /// Whether the NIC still holds the last transmission, or a part of it.
     #[inline]
     pub fn is_in_nic(&self) -> bool {
-        match ChunkState::get(self.chunk) {
-            ChunkState::TX_RETAINED | ChunkState::TX_RETAINED_LONG => true,
-            ChunkState::RETAINED_LONG => self.chunks().any(ChunkState::is_in_nic),
-            _ => false,
-        }
+        // The first test is the only one for most that go out.
+        ChunkState::get(self.chunk) != ChunkState::RETAINED && self.is_any_in_nic()
+    }
+
+    /// The same of each chunk.
+    #[cold]
+    fn is_any_in_nic(&self) -> bool {
+        self.chunks().any(ChunkState::is_in_nic)
     }
 
     /// The segment's chunks. Each may be given away before the next one is asked for.
@@ -741,13 +735,9 @@ impl Retained {
     /// The NIC's claim on one of the segment's chunks.
     #[inline]
     fn post(&self, chunk: NonNull<u8>, head: u16, len: u16) -> TxFrame {
-        // SAFETY: as in `chunks`.
-        let is_continued = unsafe { more(chunk) }.is_some();
-        let state = match is_continued {
-            true => ChunkState::TX_RETAINED_LONG,
-            false => ChunkState::TX_RETAINED,
-        };
-        ChunkState::set(chunk, state);
+        let state = ChunkState::get(chunk);
+        ChunkState::set(chunk, state | ChunkState::TX);
+        let is_continued = state & ChunkState::LONG != 0;
         TxFrame::new(chunk, head, len).with_continued(is_continued)
     }
 }

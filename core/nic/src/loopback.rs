@@ -209,6 +209,18 @@ impl LoopbackNic {
         count
     }
 
+    /// [`Nic::receive`] where frames have several chunks.
+    #[cold]
+    #[inline(never)]
+    fn receive_long(&mut self, pool: &mut Pool, out: &mut Vec<Mbuf>, limit: usize) -> usize {
+        let (before, verified) = (out.len(), self.config.rx_checksums_verified);
+        let Self { incoming, pieces, .. } = self;
+        let [no_buffer, unfit] = incoming.borrow_mut().join_to(pieces, verified, pool, out, limit);
+        self.stats.rx_no_buffer += no_buffer as u64;
+        self.stats.rx_unfit += unfit as u64;
+        self.count_received(&out[before..])
+    }
+
     #[inline(always)]
     fn count_received(&mut self, received: &[Mbuf]) -> usize {
         self.stats.rx_frames += received.len() as u64;
@@ -241,13 +253,7 @@ impl Nic for LoopbackNic {
     ) -> usize {
         let before = out.len();
         if self.config.frame_chunks > 1 {
-            let verified = self.config.rx_checksums_verified;
-            let Self { incoming, pieces, .. } = self;
-            let [no_buffer, unfit] =
-                incoming.borrow_mut().join_to(pieces, verified, pool, out, limit);
-            self.stats.rx_no_buffer += no_buffer as u64;
-            self.stats.rx_unfit += unfit as u64;
-            return self.count_received(&out[before..]);
+            return self.receive_long(pool, out, limit);
         }
         let taken = match self.config.tx_checksum_offload {
             false => self.incoming.borrow_mut().copy_to::<false>(pool, out, limit),
