@@ -409,7 +409,8 @@ impl Pool {
         let chunk = self.region.chunk_at(address).ok_or(BadAddress(address))?;
         match ChunkState::get(chunk) {
             ChunkState::TX => self.put_back(chunk),
-            state if state & ChunkState::TX != 0 => ChunkState::set(chunk, state & !ChunkState::TX),
+            ChunkState::TX_RETAINED => ChunkState::set(chunk, ChunkState::RETAINED),
+            _ if ChunkState::is_in_nic(chunk) => ChunkState::leave_nic(chunk),
             _ => return Err(BadAddress(address)),
         }
         Ok(())
@@ -420,11 +421,9 @@ impl Pool {
     pub fn complete(&mut self, frame: TxFrame) {
         let chunk = frame.chunk();
         frame.forget_in_nic();
-        let state = ChunkState::get(chunk);
-        if state & ChunkState::RETAINED == 0 {
-            self.put_back(chunk);
-        } else {
-            ChunkState::set(chunk, state & !ChunkState::TX);
+        match ChunkState::get(chunk) == ChunkState::TX {
+            true => self.put_back(chunk),
+            false => ChunkState::leave_nic(chunk),
         }
     }
 

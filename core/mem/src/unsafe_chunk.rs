@@ -126,6 +126,13 @@ impl ChunkState {
     pub(crate) fn is_in_nic(chunk: NonNull<u8>) -> bool {
         Self::get(chunk) & Self::TX != 0
     }
+
+    /// The NIC is done with a retained chunk.
+    #[cold]
+    #[inline(never)]
+    pub(crate) fn leave_nic(chunk: NonNull<u8>) {
+        Self::set(chunk, Self::get(chunk) & !Self::TX);
+    }
 }
 
 /// The chunk in which the segment of a retained one goes on.

@@ -209,23 +209,15 @@ impl LoopbackNic {
         count
     }
 
-    /// [`Nic::receive`] where frames have several chunks.
+    /// Receives up to `limit` frames of any number of chunks, and answers how many found no buffer.
     #[cold]
     #[inline(never)]
     fn receive_long(&mut self, pool: &mut Pool, out: &mut Vec<Mbuf>, limit: usize) -> usize {
-        let (before, verified) = (out.len(), self.config.rx_checksums_verified);
+        let verified = self.config.rx_checksums_verified;
         let Self { incoming, pieces, .. } = self;
         let [no_buffer, unfit] = incoming.borrow_mut().join_to(pieces, verified, pool, out, limit);
-        self.stats.rx_no_buffer += no_buffer as u64;
         self.stats.rx_unfit += unfit as u64;
-        self.count_received(&out[before..])
-    }
-
-    #[inline(always)]
-    fn count_received(&mut self, received: &[Mbuf]) -> usize {
-        self.stats.rx_frames += received.len() as u64;
-        self.stats.rx_bytes += received.iter().map(|mbuf| mbuf.len() as u64).sum::<u64>();
-        received.len()
+        no_buffer
     }
 }
 
@@ -252,16 +244,20 @@ impl Nic for LoopbackNic {
         limit: usize,
     ) -> usize {
         let before = out.len();
-        if self.config.frame_chunks > 1 {
-            return self.receive_long(pool, out, limit);
-        }
-        let taken = match self.config.tx_checksum_offload {
-            false => self.incoming.borrow_mut().copy_to::<false>(pool, out, limit),
-            true => self.incoming.borrow_mut().copy_to::<true>(pool, out, limit),
+        let no_buffer = if self.config.frame_chunks > 1 {
+            self.receive_long(pool, out, limit)
+        } else {
+            let taken = match self.config.tx_checksum_offload {
+                false => self.incoming.borrow_mut().copy_to::<false>(pool, out, limit),
+                true => self.incoming.borrow_mut().copy_to::<true>(pool, out, limit),
+            };
+            taken - (out.len() - before)
         };
         let received = &out[before..];
-        self.stats.rx_no_buffer += (taken - received.len()) as u64;
-        self.count_received(received)
+        self.stats.rx_no_buffer += no_buffer as u64;
+        self.stats.rx_frames += received.len() as u64;
+        self.stats.rx_bytes += received.iter().map(|mbuf| mbuf.len() as u64).sum::<u64>();
+        received.len()
     }
 
     fn transmit(&mut self, _now: Instant, pool: &mut Pool, frames: &mut Vec<TxFrame>) -> usize {
