@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use anyhow::Context;
+use anyhow::{Context, bail};
 use nic::device::{Mtu, Watch};
 use runtime::{Controls, CoreReport, RuntimeConfig, Scheduler};
 use runtime::{
@@ -72,13 +72,23 @@ pub fn lab_named(name: &str, queues: u32, ipv6: bool) -> anyhow::Result<Lab> {
     }
 }
 
+/// Bytes of an IPv6 packet that every link carries (RFC 8200 §5).
+const MIN_MTU_V6: u16 = 1280;
+
 /// How the threads of a configuration run, on a wire whose end has this link address and takes IP packets of these
 /// sizes.
 ///
 /// # Errors
-/// Classes of connections, or an address, that there are not.
+/// Classes of connections, or an address, that there are not; IPv6 on a wire whose packets are too small for it.
 pub fn runtime(config: &RunConfig, mac: MacAddr, mtu: Mtu) -> anyhow::Result<RuntimeConfig> {
     let addresses = config.network.own_addresses()?;
+    let smallest = mtu.send.min(mtu.receive);
+    if smallest < MIN_MTU_V6 && addresses.iter().any(|own| !own.address.is_ipv4()) {
+        bail!(
+            "cannot speak IPv6: found an MTU of {smallest} bytes; raise it to {MIN_MTU_V6} (ip link set INTERFACE mtu), \
+             or leave IPv6 addresses out of `network.address`"
+        );
+    }
     let Prefix { address, bits } = addresses[0];
     let mut stack = StackConfig::new(address, bits, mac);
     stack.addresses = addresses;
@@ -271,6 +281,20 @@ mod tests {
                 assert!(own == 0 || own >= 128, "{own} to send from: {text}");
             }
         }
+    }
+
+    #[test]
+    fn ipv6_wants_a_wire_that_carries_its_packets() {
+        let start = |addresses: &str, mtu| {
+            let text = format!("[service]\napp = \"echo\"\n[network]\naddress = {addresses}\n");
+            let config = RunConfig::parse(&text).expect("valid settings");
+            let mtu = Mtu { send: mtu, ..Mtu::ETHERNET };
+            runtime(&config, MacAddr([2; 6]), mtu).map(drop).map_err(|error| error.to_string())
+        };
+        let both = "[\"10.9.0.1/24\", \"fd09::1/64\"]";
+        assert_eq!((start(both, 1280), start("\"10.9.0.1/24\"", 1279)), (Ok(()), Ok(())));
+        let refused = start(both, 1279).expect_err("too small");
+        assert!(refused.contains("found an MTU of 1279 bytes; raise it to 1280"), "{refused}");
     }
 
     #[test]
