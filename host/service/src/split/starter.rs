@@ -219,7 +219,7 @@ impl Boxes {
         let words = Words::of(&self.dataplane.control, said)?;
         let mut relay = Some(self.relay(config, &seen.heard, end)?);
         let (mut announce, began) = (Some(announce), Instant::now());
-        let (mut looked, mut has_link) = (began, false);
+        let (mut looked, mut has_link, mut is_missing) = (began, false, false);
         loop {
             // Before its words: when it has ended, its last one is in the socket.
             let ended = dataplane.wait(if seen.control_closed { LOOK } else { Duration::ZERO })?;
@@ -234,7 +234,13 @@ impl Boxes {
             has_link = has_link || seen.serves && self.held.has_link();
             if looked.elapsed() > WIRE_LOOK {
                 looked = Instant::now();
-                seen.gone = seen.gone.or_else(|| self.held.gone().map(str::to_owned));
+                let gone = self.held.gone();
+                // Once more: the kernel hides an interface before it takes its queues back, and warns of one that is closed
+                // in between.
+                if is_missing {
+                    seen.gone = seen.gone.or_else(|| gone.map(str::to_owned));
+                }
+                is_missing = gone.is_some();
             }
             if seen.serves
                 && (has_link || began.elapsed() > LINK_WITHIN)
