@@ -167,7 +167,7 @@ fn liars_hurt_nobody_else() {
             })
         };
         let lies: u64 = liars.into_iter().map(Process::stop).sum();
-        assert!(lies > 100, "{notify:?}: {lies} told, {:?}", counts(true));
+        assert!(lies > 100, "{notify:?}: {lies} lies, {:?}", counts(true));
         assert_eq!((counts(false).lies, counts(false).refused), (0, 0), "{notify:?}");
         until("all leave", || plane.report().tenants.is_empty());
     }

@@ -156,8 +156,8 @@ fn a_datagram_is_answered_from_the_address_to_which_it_came() {
             assert!(port != 9 || from == Some(peer));
             world.sockets[SERVER].send(server, b"tell", 0, Some(peer)).expect("room");
             world.pass(MS);
-            let told = world.sockets[CLIENT].receive(socket, &mut buffer, 0).expect("it came");
-            assert_eq!(told.from, Some(source));
+            let received = world.sockets[CLIENT].receive(socket, &mut buffer, 0).expect("it came");
+            assert_eq!(received.from, Some(source));
         }
     }
 }
@@ -172,8 +172,8 @@ fn a_datagram_goes_to_the_socket_of_its_address_and_leaves_from_there() {
     for (server, end) in servers.into_iter().zip(ends) {
         world.sockets[SERVER].send(server, b"unasked", 0, Some(at(CLIENT, 9))).expect("room");
         world.pass(MS);
-        let told = world.sockets[CLIENT].receive(client, &mut buffer, 0).expect("it came");
-        assert_eq!(told.from, Some(end));
+        let received = world.sockets[CLIENT].receive(client, &mut buffer, 0).expect("it came");
+        assert_eq!(received.from, Some(end));
         world.sockets[CLIENT].send(client, b"ask", 0, Some(end)).expect("room");
         world.pass(MS);
         let counts = servers.map(|socket| world.sockets[SERVER].readable_bytes(socket));

@@ -53,29 +53,30 @@ pub(crate) fn split(segment: Retained, most: u16) -> Result<[Retained; 2], Retai
 /// # Errors
 /// There is no memory.
 pub(crate) fn copy_of(segment: &Retained, pool: &mut Pool) -> Result<Retained, Exhausted> {
-    let mut copy: Option<Retained> = None;
-    for part in segment.parts() {
-        let is_made = pool.alloc().is_ok_and(|mut mbuf| {
-            // It came out of a chunk with as much room.
-            let fits = mbuf.append(part).is_ok();
-            debug_assert!(fits, "{} bytes do not fit", part.len());
-            let part = mbuf.retain(segment.meta());
-            let part = match (&mut copy, fits) {
-                (Some(copy), true) => copy.chain(part).err(),
-                (None, true) => {
-                    copy = Some(part);
-                    None
-                }
-                (_, false) => Some(part),
-            };
-            let is_made = part.is_none();
-            part.into_iter().for_each(|part| pool.release(part));
-            is_made
+    let (meta, mut parts) = (segment.meta(), segment.parts());
+    let mut copy = copy_part(parts.next().unwrap_or(&[]), meta, pool)?;
+    for part in parts {
+        let chained = copy_part(part, meta, pool).and_then(|next| {
+            copy.chain(next).map_err(|next| {
+                pool.release(next);
+                Exhausted
+            })
         });
-        if !is_made {
-            copy.into_iter().for_each(|copy| pool.release(copy));
+        if chained.is_err() {
+            pool.release(copy);
             return Err(Exhausted);
         }
     }
-    copy.ok_or(Exhausted)
+    Ok(copy)
+}
+
+/// One chunk's part, which came out of a chunk with as much room.
+fn copy_part(part: &[u8], meta: TxMeta, pool: &mut Pool) -> Result<Retained, Exhausted> {
+    let mut mbuf = pool.alloc()?;
+    if mbuf.append(part).is_err() {
+        debug_assert!(false, "{} bytes do not fit", part.len());
+        pool.free(mbuf);
+        return Err(Exhausted);
+    }
+    Ok(mbuf.retain(meta))
 }

@@ -131,12 +131,12 @@ impl Flow {
         true
     }
 
-    /// Checks what the application was told. Answers whether the connection lives.
-    fn hear(&mut self, told: Vec<Told>) -> bool {
+    /// Checks the application's events. Answers whether the connection lives.
+    fn hear(&mut self, events: Vec<Told>) -> bool {
         let own = u64::from(self.peer.here.port);
         let mut lives = true;
-        for told in told {
-            match told {
+        for event in events {
+            match event {
                 Told::Recv { cookie, data } if cookie == own => {
                     let expected = pattern(self.received % 251, data.len());
                     assert!(data == expected, "wrong bytes behind {}", self.received);

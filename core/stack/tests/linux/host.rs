@@ -74,8 +74,8 @@ impl Host for World {
 
     fn read(&mut self) -> String {
         let (mut bytes, mut end) = (0, None);
-        for told in self.told() {
-            match told {
+        for event in self.told() {
+            match event {
                 Told::Recv { data, .. } => bytes += data.len(),
                 Told::Eof { .. } => end = end.or(Some("end")),
                 Told::Dead { reason: domain::DeadReason::Reset, .. } => end = Some("reset"),

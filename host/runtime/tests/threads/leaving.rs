@@ -4,19 +4,14 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
-use wire::Address;
 
 use dataplane::ConservingConfig;
 use mem::Region;
-use nic::shm::{ShmConfig, ShmNic};
-use runtime::{CoreReport, RuntimeConfig, RuntimeError, Scheduler, run};
-use runtime::{ElasticConfig, IdlePolicy, ModerationPolicy, StackConfig};
-use tailplane::{
-    Calls, Cookie, DeadReason, Endpoint, Event, Events, Handle, Instant, Ipv4Addr, MacAddr, Service,
-};
+use runtime::{CoreReport, IdlePolicy, RuntimeError, Scheduler, run};
+use tailplane::{Calls, Cookie, DeadReason, Event, Events, Handle, Instant, MacAddr, Service};
 
-const SERVER: Endpoint = Endpoint::v4(Ipv4Addr::new(10, 9, 0, 1), 80);
-const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
+use crate::common::{CLIENT, SERVER, config, wire};
+
 const CONNECTIONS: usize = 50;
 
 /// Sends every byte back, but for one message, at which it panics.
@@ -83,24 +78,6 @@ impl Service for Caller<'_> {
     }
 }
 
-fn config(address: impl Into<Address>, mac: MacAddr, scheduler: Scheduler) -> RuntimeConfig {
-    let mut stack = StackConfig::new(address, 24, mac);
-    stack.tcp_listen = vec![SERVER.port];
-    RuntimeConfig {
-        stack,
-        elastic: ElasticConfig::default(),
-        scheduler,
-        // Two processors at the most, and other tests beside this one.
-        idle: IdlePolicy { spin: Some(Duration::from_micros(50)), ..IdlePolicy::default() },
-        moderation: ModerationPolicy::default(),
-        cpus: Vec::new(),
-        realtime: None,
-        pool_keep: 512,
-        segment: None,
-        register: None,
-    }
-}
-
 /// A server and a client, until the client has heard of the end of all its connections.
 struct Ran {
     server: Result<Vec<CoreReport>, RuntimeError>,
@@ -109,9 +86,7 @@ struct Ran {
 }
 
 fn run_both(scheduler: Scheduler, panics: bool) -> Ran {
-    let wire = ShmConfig::default();
-    let (near, offer) = ShmNic::create(&wire).expect("memory");
-    let far = ShmNic::join(offer, &wire.far()).expect("the other end");
+    let (near, far) = wire();
     let regions = [Region::heap(4_096), Region::heap(4_096)];
     let (stop, done) = (AtomicBool::new(false), AtomicBool::new(false));
     let answered = AtomicUsize::new(0);
@@ -192,8 +167,7 @@ impl Service for Absent {
 #[test]
 fn a_thread_that_ends_wakes_those_that_sleep() {
     const LONG: Duration = Duration::from_secs(30);
-    let (near, offer) = ShmNic::create(&ShmConfig::default()).expect("memory");
-    let far = ShmNic::join(offer, &ShmConfig::default().far()).expect("the other end");
+    let (near, far) = wire();
     let mut config = config(SERVER.addr, MacAddr([2, 0, 0, 0, 0, 1]), Scheduler::RunToCompletion);
     config.idle = IdlePolicy { spin: Some(Duration::ZERO), longest_sleep: LONG };
     let (region, stop) = (Region::heap(8_192), AtomicBool::new(false));

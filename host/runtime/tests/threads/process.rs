@@ -5,22 +5,19 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+use wire::Address;
 
 use mem::{HugePages, Region};
 use process::{Geometry, Hello, Host, Placement, Waiting};
-use runtime::{ElasticConfig, IdlePolicy, ModerationPolicy, StackConfig};
 use runtime::{RuntimeConfig, Scheduler};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use tailplane::{
-    Calls, Cookie, Endpoint, Event, Events, Flow, Instant, Ipv4Addr, MacAddr, Opened, Output,
-    Protocol, Server, Service, SharedSlots, application,
+    Calls, Cookie, Event, Events, Flow, Instant, MacAddr, Opened, Output, Protocol, Server,
+    Service, SharedSlots, application,
 };
 
-use crate::common::{Ends, wire};
+use crate::common::{self, CLIENT, Ends, SERVER, wire};
 
-const SERVER: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 1);
-const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 8, 0, 2);
-const PORT: u16 = 7;
 const CONNECTIONS: usize = 20;
 const MESSAGES: usize = 200;
 
@@ -79,9 +76,7 @@ impl Client {
 
 impl Service for Client {
     fn on_batch(&mut self, _: Instant, events: Events<'_>, calls: &mut Calls<'_>) {
-        while self.begun < CONNECTIONS
-            && calls.connect(Cookie(self.begun as u64), Endpoint::new(SERVER, PORT)).is_ok()
-        {
+        while self.begun < CONNECTIONS && calls.connect(Cookie(self.begun as u64), SERVER).is_ok() {
             self.begun += 1;
             self.lines.push(Line::default());
         }
@@ -134,26 +129,13 @@ impl Service for Client {
     }
 }
 
-fn config(address: Ipv4Addr, last: u8, scheduler: Scheduler) -> RuntimeConfig {
-    let mut stack = StackConfig::new(address, 24, MacAddr([2, 0, 0, 0, 0, last]));
-    stack.tcp_listen = vec![PORT];
-    stack.time_wait = Duration::from_millis(1);
-    RuntimeConfig {
-        stack,
-        elastic: ElasticConfig::default(),
-        scheduler,
-        idle: IdlePolicy {
-            spin: Some(Duration::from_micros(50)),
-            // Nobody rings for a sleeper over these wires.
-            longest_sleep: Duration::from_micros(200),
-        },
-        moderation: ModerationPolicy::default(),
-        cpus: Vec::new(),
-        realtime: None,
-        pool_keep: 1_024,
-        segment: None,
-        register: None,
-    }
+fn config(address: impl Into<Address>, last: u8, scheduler: Scheduler) -> RuntimeConfig {
+    let mut config = common::config(address, MacAddr([2, 0, 0, 0, 0, last]), scheduler);
+    config.stack.time_wait = Duration::from_millis(1);
+    // Nobody rings for a sleeper over these wires.
+    config.idle.longest_sleep = Duration::from_micros(200);
+    config.pool_keep = 1_024;
+    config
 }
 
 /// Runs the service in the domain, and the client against it; answers what the near side counted of crossings.
@@ -186,7 +168,7 @@ fn run(scheduler: Scheduler, placement: Placement) -> u64 {
         let stats = nears[0].stats();
         let (region, stop) = (&region, &stop);
         let dataplane = scope.spawn(move || {
-            let config = config(SERVER, 1, scheduler);
+            let config = config(SERVER.addr, 1, scheduler);
             runtime::run_protected(&config, region, vec![near_nic], nears, || {}, None, stop)
         });
         let heap = Region::heap(4_096);

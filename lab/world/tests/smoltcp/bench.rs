@@ -215,7 +215,7 @@ impl Bench {
         let timers = [thread.stack().next_timer(), sockets.wake_at(), peer.next(*now)];
         let next = timers.into_iter().flatten().chain(network.borrow().next_due()).min();
         let soonest = *now + Duration::from_micros(1);
-        // Where nothing happens by itself, whoever waits looks again in a while.
+        // Where nothing happens by itself, one that waits looks again in a while.
         *now = next.unwrap_or(*now + Duration::from_millis(10)).max(soonest);
     }
 
